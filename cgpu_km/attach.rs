@@ -33,6 +33,7 @@ use crate::{
         wire::Field,
     },
     os_interface::{
+        host_memory,
         rmapi::{KernelClient, Missing},
         shared_page::DriverPage,
         BackingFile, DeviceNumber, Frame,
@@ -49,6 +50,8 @@ const NVIDIA_MAJOR: u32 = 195;
 const CONTROL_MINOR: u32 = 255;
 /// The GPUs that the driver can have (`NV_MAX_DEVICES`, nvlimits.h): records of CARD_INFO.
 const CARDS: usize = 32;
+/// Of the host's memory, so many-th is divided among the instances of all GPUs.
+const HOSTS_PART: u64 = 2;
 /// [`version::CMD`]: tell the version (`NV_RM_API_VERSION_CMD_QUERY`, nv-ioctl.h).
 const VERSION_QUERY: u32 = 0x32;
 
@@ -97,6 +100,8 @@ pub struct GpuFacts {
     pub memory_bytes: u64,
     /// Its BAR1 as RM uses it, bytes; 0 where the driver does not tell.
     pub bar1_bytes: u64,
+    /// Host memory that is divided among its instances, bytes.
+    pub host_bytes: u64,
     /// Its UUID, as UVM has it.
     pub uuid: [u8; 16],
     /// `dddd:bb:dd.f`, text.
@@ -211,6 +216,10 @@ pub fn probe(assumed_branch: u32) -> Result<Found, Failure> {
                 pr_warn!("/dev/nvidia{minor} does not answer: {:?}\n", Error::from(e));
             }
         }
+    }
+    let parts = u64::try_from(gpus.len().max(1)).unwrap_or(1);
+    for facts in &mut gpus {
+        facts.host_bytes = host_memory() / HOSTS_PART / parts;
     }
     Ok(Found { driver, gpus })
 }
@@ -334,6 +343,7 @@ impl Rm<'_> {
             device_instance,
             memory_bytes: 0,
             bar1_bytes: 0,
+            host_bytes: 0,
             uuid: [0; 16],
             pci: pci_text(card)?,
             name: [0; 64],

@@ -32,7 +32,7 @@ pub mod vector;
 pub use crate::proxy::UserAddr;
 pub use base::{
     clock,
-    frame::Frame,
+    frame::{host_memory, Frame},
     printed::Printed,
     random::random,
     thread,

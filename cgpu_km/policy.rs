@@ -69,6 +69,7 @@ mod ledger;
 mod ledgers;
 mod managed;
 mod managed_space;
+mod mapped_host;
 mod object;
 mod os_events;
 mod overhead;

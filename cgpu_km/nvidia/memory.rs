@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! How much video memory an allocation takes.
+//! How much memory an allocation takes: of a GPU, and in the end of the host.
 //!
 //! `vidmemConstruct_IMPL()` (src/nvidia/src/kernel/mem_mgr/video_mem.c) takes pages from the
 //! physical memory allocator (PMA), of a size that `memmgrDeterminePageSize_IMPL()`
@@ -41,6 +41,11 @@ pub const FLAGS_SPARSE: u32 = 0x0400_0000;
 /// In the flags of the older heap interface: the caller chose the handle
 /// (`NVOS32_ALLOC_FLAGS_MEMORY_HANDLE_PROVIDED`).
 pub const FLAGS_MEMORY_HANDLE_PROVIDED: u32 = 0x0000_4000;
+
+/// In [`ATTR`], of host memory: it is to be in one piece (`NVOS32_ATTR_PHYSICALITY_CONTIGUOUS`).
+pub const ATTR_CONTIGUOUS: u32 = 2 << 27;
+/// [`ATTR_CONTIGUOUS`] and what may stand in its place.
+const ATTR_PHYSICALITY: u32 = 3 << 27;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -104,6 +109,17 @@ impl PageSize {
         }
     }
 
+    /// The largest of which there is a whole page in so many bytes, or else the smallest.
+    const fn largest_in(size: u64) -> Self {
+        if size >= HUGE {
+            Self::Huge
+        } else if size >= BIG {
+            Self::Big
+        } else {
+            Self::Small
+        }
+    }
+
     /// Bytes of the least page of that size.
     pub const fn bytes(self) -> u64 {
         match self {
@@ -164,5 +180,34 @@ pub fn taken_bytes(params: &[u8]) -> Option<u64> {
         ATTR.get(params)?,
         ATTR2.get(params)?,
         ALIGNMENT.get(params)?,
+    ))
+}
+
+/// Bytes of the host's memory that the driver takes for a request for `size`.
+///
+/// Those are whole pages of the size that is asked for. If none is, the driver takes those of the
+/// host, and since 580 the largest that fit (`_memmgrPickDefaultSysmemPageSize()`, mem_mgr.c);
+/// here it is always the latter. One piece is as large as the next power of two
+/// (`nv_alloc_contig_pages()`, kernel-open/nvidia/nv-vm.c).
+pub fn host_taken(size: u64, attr: u32, attr2: u32) -> u64 {
+    let unit = match (attr >> 23) & 0x3 {
+        0 => PageSize::largest_in(size).bytes(),
+        1 => PageSize::Small.bytes(),
+        _ => page(size, attr, attr2),
+    };
+    let whole = size.checked_next_multiple_of(unit);
+    let taken = whole.and_then(|whole| match attr & ATTR_PHYSICALITY {
+        ATTR_CONTIGUOUS => whole.checked_next_power_of_two(),
+        _ => Some(whole),
+    });
+    taken.unwrap_or(u64::MAX)
+}
+
+/// The same of the parameters of `NV01_MEMORY_SYSTEM`; `None` where they are too short.
+pub fn host_bytes(params: &[u8]) -> Option<u64> {
+    Some(host_taken(
+        SIZE.get(params)?,
+        ATTR.get(params)?,
+        ATTR2.get(params)?,
     ))
 }

@@ -65,6 +65,12 @@ pub const fn is_without_memory(flags: u32) -> bool {
     (flags >> 16) & 3 == 1
 }
 
+/// Whether `NV_ESC_RM_ALLOC_MEMORY` with these flags asks for host memory in one piece
+/// (`NVOS02_FLAGS_PHYSICALITY` is `CONTIGUOUS`).
+pub const fn is_in_one_piece(flags: u32) -> bool {
+    (flags >> 4) & 0xf == 0
+}
+
 /// Whether `NV_ESC_RM_ALLOC_MEMORY` of host memory with these flags prepares a mapping at once:
 /// there is memory, and `NVOS02_FLAGS_MAPPING` is not `NO_MAP` (`RmIoctl()` in
 /// src/nvidia/arch/nvalloc/unix/src/escape.c).

@@ -642,3 +642,31 @@ fn samples_are_read_as_the_branch_writes_them() {
         assert_eq!(layout.samples(&params[..layout.sample]).count(), 1);
     }
 }
+
+#[test]
+fn host_memory_takes_whole_pages_or_one_piece() {
+    let kib = |size: u64| size << 10;
+    const ONE_PIECE: u32 = memory::ATTR_CONTIGUOUS;
+    const NO_PIECE: u32 = 1 << 27;
+    const SMALL: u32 = 1 << 23;
+    const BIG: u32 = 2 << 23;
+    const HUGE: u32 = 3 << 23;
+    for (size, attr, attr2, taken) in [
+        (1, 0, 0, kib(4)),
+        (kib(64) + 1, 0, 0, kib(128)),
+        (kib(2048) + 1, NO_PIECE, 0, kib(4096)),
+        (kib(2048) + 1, SMALL, 0, kib(2052)),
+        (1, BIG, 0, kib(64)),
+        (1, HUGE, 1 << 20, kib(2048)),
+        (kib(12), SMALL | ONE_PIECE, 0, kib(16)),
+        (kib(3000), ONE_PIECE, 0, kib(4096)),
+        (kib(5000), ONE_PIECE, 0, kib(8192)),
+        (0, 0, 0, 0),
+        (u64::MAX, 0, 0, u64::MAX),
+        (u64::MAX >> 1, ONE_PIECE, 0, 1 << 63),
+        ((1 << 63) + 1, ONE_PIECE | SMALL, 0, u64::MAX),
+    ] {
+        let told = memory::host_taken(size, attr, attr2);
+        assert_eq!(told, taken, "{size:#x} {attr:#x}");
+    }
+}

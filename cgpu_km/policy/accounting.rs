@@ -27,6 +27,7 @@ use crate::{
         ids::{FileId, GpuId, ProcessId},
         ledgers::NoSuchShare,
         managed::Managed,
+        mapped_host::MappedHosts,
         os_events::OsEvents,
         overhead::ContextCost,
         quota::GpuSize,
@@ -53,6 +54,7 @@ pub struct Accounting {
     pub(super) ranges: Ranges,
     pub(super) registered: RegisteredChannels,
     pub(super) managed: Managed,
+    pub(super) mapped_hosts: MappedHosts,
     pub(super) exports: Exports,
     pub(super) os_events: OsEvents,
     pub(super) audit: Audit,
@@ -69,6 +71,7 @@ impl Accounting {
             ranges: Ranges::new(seed),
             registered: RegisteredChannels::new(seed),
             managed: Managed::default(),
+            mapped_hosts: MappedHosts::new(seed),
             exports: Exports::new(seed),
             os_events: OsEvents::new(seed),
             audit: Audit::default(),
@@ -197,6 +200,9 @@ impl Accounting {
             self.release_hold(hold);
         }
         self.forest.shown.remove(file);
+        while let Some(hold) = self.mapped_hosts.take_of(file) {
+            self.accounts.release(hold);
+        }
         self.ranges.close(file);
         self.close_os_events(file);
         self.close_managed(file);

@@ -83,8 +83,15 @@ impl Accounts {
     ) -> Result<Slot, RefusalCause> {
         self.costs.reserve()?;
         self.holds.reserve()?;
+        let (what, host) = (Limited::HostMemory, demand.host);
+        if host > 0 && !self.ledgers.count(Some(share), what, host) {
+            return Err(RefusalCause::LimitReached(what));
+        }
         let ledger = self.ledgers.get_mut(share).ok_or(Exhausted)?;
-        let claim = ledger.reserve(demand)?;
+        let claim = match host {
+            0 => ledger.reserve(demand)?,
+            _ => ledger.claim_host(host),
+        };
         // From here on nothing can fail: room was made above.
         Ok(self.hold(claim, None, process)?)
     }

@@ -50,6 +50,11 @@ impl CpuMappings {
         self.records.len() == 0
     }
 
+    /// Whether a file shows an object.
+    pub(super) fn shows(&self, file: FileId) -> bool {
+        self.by_file.get(file.0).is_some()
+    }
+
     /// One of the files that show an object.
     pub(super) fn file_of(&self, object: Slot) -> Option<FileId> {
         let record = self.records.get(self.by_object.get(key_of(object))?)?;

@@ -12,6 +12,8 @@ pub(super) struct Demand {
     pub(super) tables: u64,
     /// Bytes of pools, which it does not show either.
     pub(super) pools: u64,
+    /// Bytes of the host's memory. What takes some takes nothing else.
+    pub(super) host: u64,
     /// And ids of groups and channels, which may make a context.
     pub(super) ids: TakenIds,
 }
@@ -22,6 +24,7 @@ impl Demand {
         bytes: 0,
         tables: 0,
         pools: 0,
+        host: 0,
         ids: TakenIds::NONE,
     };
 }

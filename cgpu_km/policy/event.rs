@@ -46,6 +46,9 @@ pub struct Alloc {
     pub bytes: u64,
     /// And page tables, in bytes, which no object shows: charged as overhead.
     pub tables: u64,
+    /// Memory of the host that it will take, in bytes, rounded in the same way. What takes some
+    /// takes none of the GPU's.
+    pub host: u64,
     /// By what pages it can be mapped at most; of no meaning but for memory.
     pub page: PageSize,
     /// engineType of a channel group or of a channel, for which the driver makes a group where it
@@ -57,6 +60,11 @@ pub struct Alloc {
 }
 
 impl Alloc {
+    /// It takes memory of a size that is known.
+    pub(super) fn takes_memory(&self) -> bool {
+        self.bytes > 0 || self.tables > 0 || self.host > 0
+    }
+
     /// The most that it is charged, its invisible part included, in bytes: what a context takes is
     /// the less the more there are.
     pub fn most(&self) -> u64 {
@@ -362,7 +370,8 @@ impl RefusalCause {
             Self::InFabric => NvStatus::NV_ERR_NO_MEMORY,
             // kernel/gpu/bus/arch/maxwell/kern_bus_gm107.c, kbusMapFbAperture_GM107: no place in
             // BAR1 (seen with driver 550).
-            Self::LimitReached(Limited::Bar1) => NvStatus::NV_ERR_NO_MEMORY,
+            // Host memory: kernel-open/nvidia/nv-vm.c, nv_alloc_system_pages.
+            Self::LimitReached(Limited::Bar1 | Limited::HostMemory) => NvStatus::NV_ERR_NO_MEMORY,
             // rs_server.c, _serverCreateEntryAndLockForNewClient, and rs_client.c: no memory for a
             // client or for what a client keeps of an object.
             // For a key: arch/nvalloc/unix/src/osapi.c, RmAllocOsEvent, whatever is wrong.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What UVM maps of its own for the GPUs of one file, by the page tables that it takes: pools of
-//! semaphores (`UVM_ALLOC_SEMAPHORE_POOL`), and the page by which work starts work
-//! (`UVM_MAP_DYNAMIC_PARALLELISM_REGION`).
+//! semaphores (`UVM_ALLOC_SEMAPHORE_POOL`), which take memory of the host as well, and the page by
+//! which work starts work (`UVM_MAP_DYNAMIC_PARALLELISM_REGION`).
 //!
 //! Ranges of a file do not overlap, in the driver. So the same addresses are charged once, however
 //! often a program makes and frees a range there, as CUDA does with each context.
@@ -56,6 +56,8 @@ pub(super) struct FixedRanges {
     /// In order.
     records: List<Record>,
     tables: u64,
+    /// Bytes of pools.
+    pools: u64,
 }
 
 impl FixedRanges {
@@ -63,7 +65,13 @@ impl FixedRanges {
         Self {
             records: List::new(),
             tables: 0,
+            pools: 0,
         }
+    }
+
+    /// Bytes of the host's memory in pools.
+    pub(super) fn pools(&self) -> u64 {
+        self.pools
     }
 
     /// Bytes of page tables, on each GPU.
@@ -89,6 +97,16 @@ impl FixedRanges {
         }
     }
 
+    /// Bytes of the host's memory that a range would add.
+    pub(super) fn pools_more(&self, base: u64, last: u64, kind: FixedKind) -> u64 {
+        let found = self.find(base, last).ok();
+        let record = found.and_then(|place| self.records.get(place));
+        if kind != FixedKind::SemaphorePool || record.is_some_and(|record| record.is_pool) {
+            return 0;
+        }
+        (last - base).saturating_add(1)
+    }
+
     /// The driver is about to be asked for a range, by the call of this number.
     pub(super) fn begin(
         &mut self,
@@ -98,6 +116,7 @@ impl FixedRanges {
         number: u64,
     ) -> Result<(), Exhausted> {
         let is_pool = kind == FixedKind::SemaphorePool;
+        let pools = self.pools_more(base, last, kind);
         let place = match self.find(base, last) {
             Ok(place) => {
                 if let Some(record) = self.records.get_mut(place) {
@@ -105,6 +124,7 @@ impl FixedRanges {
                     record.asking = record.asking.saturating_add(1);
                     record.number = number;
                 }
+                self.pools = self.pools.saturating_add(pools);
                 return Ok(());
             }
             Err(place) => place,
@@ -122,6 +142,7 @@ impl FixedRanges {
             }
         }
         self.tables = self.tables.saturating_add(tables(base, last));
+        self.pools = self.pools.saturating_add(pools);
         Ok(())
     }
 

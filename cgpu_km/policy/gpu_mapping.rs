@@ -15,9 +15,9 @@
 use crate::{
     nvidia::memory::PageSize,
     policy::{
+        count::Change,
         event::{Map, RefusalCause},
         ids::{FileId, GpuId},
-        ledger::Change,
         paging::Extent,
         skip_list::{Keyed, Path, SkipList},
         slots::{Ref, Slot},

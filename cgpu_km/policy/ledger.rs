@@ -17,7 +17,7 @@ use crate::{
     policy::{
         boost::Boosters,
         channel_limit::{ChannelIds, Engines, TakenIds},
-        count::lower,
+        count::{lower, Change},
         demand::Demand,
         event::RefusalCause,
         ids::{GpuId, ShareId},
@@ -54,6 +54,8 @@ enum Amount {
     Growing,
     /// Bytes in the pools of a group: see [`Claim::grow_pools`].
     Pools,
+    /// Bytes of the host's memory.
+    Host,
 }
 
 /// The memory that an object takes of one ledger. [`Ledger::reserve`] alone makes one, and
@@ -86,14 +88,14 @@ impl Claim {
     pub(super) fn bytes(&self) -> u64 {
         match self.of {
             Amount::Bytes => self.amount,
-            Amount::Tables | Amount::Growing | Amount::Pools => 0,
+            Amount::Tables | Amount::Growing | Amount::Pools | Amount::Host => 0,
         }
     }
 
     /// Bytes of page tables.
     fn tables(&self) -> u64 {
         match self.of {
-            Amount::Bytes | Amount::Pools => 0,
+            Amount::Bytes | Amount::Pools | Amount::Host => 0,
             Amount::Tables | Amount::Growing => self.amount,
         }
     }
@@ -102,6 +104,14 @@ impl Claim {
     pub(super) fn pools(&self) -> u64 {
         match self.of {
             Amount::Pools => self.amount,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the host's memory.
+    fn host(&self) -> u64 {
+        match self.of {
+            Amount::Host => self.amount,
             _ => 0,
         }
     }
@@ -131,42 +141,6 @@ impl Claim {
     }
 }
 
-/// A change of a sum, in bytes: more of it and less of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "a change must be told to the ledger"]
-pub(super) struct Change {
-    pub(super) more: u64,
-    pub(super) less: u64,
-}
-
-impl Change {
-    /// Something came.
-    pub(super) fn more(more: u64) -> Self {
-        Self { more, less: 0 }
-    }
-
-    /// Something was so much and is so much now.
-    pub(super) fn between(before: u64, after: u64) -> Self {
-        Self {
-            more: after,
-            less: before,
-        }
-    }
-
-    pub(super) fn and(self, other: Self) -> Self {
-        Self {
-            more: self.more.saturating_add(other.more),
-            less: self.less.saturating_add(other.less),
-        }
-    }
-
-    /// Changes a sum.
-    pub(super) fn apply(self, sum: &mut u64) {
-        *sum = sum.saturating_add(self.more);
-        lower(sum, self.less);
-    }
-}
-
 /// A change of a GPU's managed memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ManagedChange {
@@ -174,6 +148,8 @@ pub(super) struct ManagedChange {
     pub(super) counted: Change,
     /// Bytes that are spilled.
     pub(super) spilled: Change,
+    /// Bytes that are in host memory, or are being brought there. More of them must fit.
+    pub(super) host: Change,
     /// Bytes of page tables.
     pub(super) tables: Change,
 }
@@ -349,6 +325,11 @@ impl Ledger {
         self.quotas.has_room(what, more, common, self.limit)
     }
 
+    /// How much more of a thing there may be, beside what the tenant has on no GPU.
+    pub(super) fn room(&self, what: Limited, common: &Counts) -> u64 {
+        self.quotas.room(what, common, self.limit)
+    }
+
     /// A limit of the share and what counts against it.
     pub(super) fn limit_view(&self, what: Limited, common: &Counts) -> LimitView {
         self.quotas.view(what, common, self.limit)
@@ -494,6 +475,18 @@ impl Ledger {
         }
     }
 
+    /// A claim to memory of the host, which was counted ([`Limited::HostMemory`]).
+    pub(super) fn claim_host(&mut self, bytes: u64) -> Claim {
+        self.users += 1;
+        Claim {
+            amount: bytes,
+            share: self.share,
+            of: Amount::Host,
+            stage: Stage::Asked,
+            ids: TakenIds::NONE,
+        }
+    }
+
     /// A group's pools take so many bytes more, if there is room for them.
     pub(super) fn take_pools(&mut self, bytes: u64) -> Result<(), RefusalCause> {
         let free = self.free();
@@ -511,6 +504,11 @@ impl Ledger {
     pub(super) fn commit(&mut self, claim: &mut Claim, bytes: u64) -> Option<u64> {
         if claim.stage == Stage::Given {
             return None;
+        }
+        if claim.of == Amount::Host {
+            let more = bytes.min(LARGEST).saturating_sub(claim.amount);
+            self.quotas.counts.raise(Limited::HostMemory, more);
+            claim.amount = claim.amount.saturating_add(more);
         }
         self.change(|held| {
             held.asked.subtract(claim);
@@ -531,6 +529,7 @@ impl Ledger {
     pub(super) fn release(&mut self, claim: Claim) {
         lower(&mut self.users, 1);
         self.channels.give(claim.ids);
+        self.quotas.counts.lower(Limited::HostMemory, claim.host());
         match claim.stage {
             Stage::Asked => self.held.asked.subtract(&claim),
             Stage::Given => self.held.given.subtract(&claim),
@@ -571,6 +570,8 @@ impl Ledger {
             change.counted.apply(&mut held.managed);
             change.spilled.apply(&mut held.spilled);
         });
+        let counts = &mut self.quotas.counts;
+        counts.change(Limited::HostMemory, change.host);
         self.lend_tables(change.tables);
     }
 

@@ -154,6 +154,12 @@ impl Ledgers {
         }
     }
 
+    /// How much more of a thing there may be of a share; nothing, if there is no such share.
+    pub(super) fn room(&self, share: ShareId, what: Limited) -> u64 {
+        let ledger = self.get(share);
+        ledger.map_or(0, |ledger| ledger.room(what, &self.common))
+    }
+
     /// A limit of the tenant's share of a GPU, and what counts against it.
     pub(super) fn limit(&self, gpu: GpuId, what: Limited) -> Option<LimitView> {
         Some(self.on(gpu)?.limit_view(what, &self.common))

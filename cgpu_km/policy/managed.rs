@@ -28,14 +28,15 @@
 
 use crate::{
     policy::{
+        count::Change,
         event::RefusalCause,
         ids::FileId,
-        ledger::{Change, Ledger, ManagedChange},
+        ledger::{Ledger, ManagedChange},
         ledgers::Ledgers,
         managed_space::{ManagedWish, Piece, PieceState, Space, Tally, BLOCK},
     },
     store::{Exhausted, List},
-    uapi::ManagedMode,
+    uapi::{Limited, ManagedMode},
 };
 
 /// How often the driver is told of new memory of a file that it is spilled, and not asked to bring
@@ -176,6 +177,7 @@ pub(super) fn change_of(before: Tally, after: Tally) -> ManagedChange {
     ManagedChange {
         counted: Change::between(before.blocks * BLOCK, after.blocks * BLOCK),
         spilled: Change::between(before.spilled, after.spilled),
+        host: Change::between(before.on_host(), after.on_host()),
         tables: Change::between(before.tables, after.tables),
     }
 }
@@ -193,6 +195,7 @@ pub(super) fn account<R>(
     let tally = &mut space.tally;
     Change::between(before.blocks, after.blocks).apply(&mut tally.blocks);
     Change::between(before.spilled, after.spilled).apply(&mut tally.spilled);
+    Change::between(before.leaving, after.leaving).apply(&mut tally.leaving);
     Change::between(before.tables, after.tables).apply(&mut tally.tables);
     for ledger in ledgers_of(space.shares, ledgers) {
         ledger.move_managed(&change_of(before, after));
@@ -209,6 +212,13 @@ pub(super) fn room_beside(set: u32, ledgers: &Ledgers, tables: u64) -> Option<u6
         least = least.min(free.checked_sub(ledger.price_of_tables(tables))? / BLOCK);
     }
     Some(least)
+}
+
+/// Bytes of host memory that may still be taken on every share of a set.
+pub(super) fn host_room(set: u32, ledgers: &Ledgers) -> u64 {
+    let named = ledgers.each().filter(|(share, _)| set & share.bit() != 0);
+    let rooms = named.map(|(share, _)| ledgers.room(share, Limited::HostMemory));
+    rooms.min().unwrap_or(u64::MAX)
 }
 
 /// The last address of a new mapping up to which it counts; `None`: it is spilled as a whole.
@@ -248,6 +258,10 @@ pub(super) fn grant(
             free: blocks.saturating_mul(BLOCK),
         });
     }
+    let spilled = last - reach.unwrap_or(base) + u64::from(reach.is_none());
+    if spilled > host_room(space.shares, ledgers) {
+        return Err(RefusalCause::LimitReached(Limited::HostMemory));
+    }
     Ok(reach)
 }
 
@@ -263,15 +277,32 @@ pub(super) fn order(file: FileId, piece: &Piece, number: u64) -> ManagedOrder {
 }
 
 /// The last piece of a space that can be spilled, or the last blocks of it if it is larger than
-/// that.
-pub(super) fn put_out(space: &mut Space, blocks: u64, number: u64) -> Option<ManagedOrder> {
+/// that, or than the `room` that is left of the host's memory, in bytes.
+pub(super) fn put_out(
+    space: &mut Space,
+    ledgers: &mut Ledgers,
+    blocks: u64,
+    room: u64,
+    number: u64,
+) -> Option<ManagedOrder> {
     let mut pieces = space.pieces().iter().rev();
     let mut piece = *pieces.find(|piece| {
         piece.state == PieceState::Counted && !space.is_held(piece.base, piece.last)
     })?;
     let first = (piece.last / BLOCK + 1).saturating_sub(blocks.max(1));
     piece.base = piece.base.max(first.saturating_mul(BLOCK));
+    if piece.last - piece.base >= room {
+        let first = piece.last.saturating_sub(room).saturating_add(1);
+        piece.base = first.checked_next_multiple_of(BLOCK)?;
+        if piece.base > piece.last {
+            return None;
+        }
+    }
     let change = |piece: &mut Piece| piece.state = PieceState::Leaving(number);
-    space.change(piece.base, piece.last, change).ok()?;
+    let span = (piece.base, piece.last);
+    account(space, ledgers, span, |space| {
+        space.change(span.0, span.1, change)
+    })
+    .ok()?;
     Some(order(space.file, &piece, number))
 }

@@ -95,8 +95,17 @@ pub(super) struct Tally {
     pub(super) blocks: u64,
     /// Bytes that do not count.
     pub(super) spilled: u64,
+    /// Bytes that count and are being brought to host memory.
+    pub(super) leaving: u64,
     /// Bytes of page tables, on each GPU, if all of it is touched.
     pub(super) tables: u64,
+}
+
+impl Tally {
+    /// Bytes that are in host memory, or are being brought there.
+    pub(super) fn on_host(&self) -> u64 {
+        self.spilled.saturating_add(self.leaving)
+    }
 }
 
 /// The managed memory of one UVM file.
@@ -200,7 +209,11 @@ impl Space {
                 tally.tables += (to - from + 1) * MIXED;
                 untouched = to + 1;
             }
+            let bytes = piece.last.min(behind) - piece.base.max(front) + 1;
             if piece.state.counts() {
+                if piece.state != PieceState::Counted {
+                    tally.leaving += bytes;
+                }
                 let from = (piece.base / BLOCK).max(next);
                 let to = (piece.last / BLOCK).min(end);
                 if from <= to {
@@ -208,7 +221,7 @@ impl Space {
                     next = to + 1;
                 }
             } else {
-                tally.spilled += piece.last.min(behind) - piece.base.max(front) + 1;
+                tally.spilled += bytes;
             }
         }
         tally.tables += self.directories_of(base, last);

@@ -6,9 +6,14 @@
 //! certain. What belongs to a GPU counts there. What belongs to none, such as a client, counts on
 //! each GPU of the tenant, and is refused if it is too much on one.
 
-use crate::{nvidia::memory::PageSize, policy::count::lower, uapi::Limited};
+use crate::{
+    nvidia::memory::PageSize,
+    policy::count::{lower, Change},
+    uapi::Limited,
+};
 
 const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
 
 /// How many kinds of things there are.
 const KINDS: usize = Limited::ALL.len();
@@ -25,6 +30,9 @@ const BYTES_OF_AN_OBJECT: u64 = 512 << 10;
 const EVENTS: u64 = 4096;
 /// BAR1 that an instance of any size may have: that of two CUDA programs (tests/traces).
 const LEAST_BAR1: u64 = 4 * MIB;
+/// Host memory that an instance of any size may have: that of fourteen CUDA programs, each of which
+/// has 73 MB (tests/traces).
+const LEAST_HOST: u64 = GIB;
 /// Of a BAR1 that is smaller than the GPU's memory, so many-th is left to the driver itself.
 const DRIVERS_BAR1: u64 = 16;
 /// A BAR1 that is no larger is filled by pages of 64 KiB at most
@@ -40,6 +48,8 @@ pub struct GpuSize {
     pub memory: u64,
     /// Its BAR1 as the driver tells it, bytes; 0: it does not.
     pub bar1: u64,
+    /// The host's memory that is divided among its instances, bytes.
+    pub host: u64,
 }
 
 /// How much there is of each kind of things.
@@ -66,6 +76,13 @@ impl Counts {
     pub(super) fn lower(&mut self, what: Limited, by: u64) {
         if let Some(count) = self.of_mut(what) {
             lower(count, by);
+        }
+    }
+
+    /// Changes a count that is known to fit, or that shrinks.
+    pub(super) fn change(&mut self, what: Limited, change: Change) {
+        if let Some(count) = self.of_mut(what) {
+            change.apply(count);
         }
     }
 
@@ -145,6 +162,17 @@ impl Quotas {
             .map_or(0, |size| size.bar1_bytes(offset, length, page))
     }
 
+    /// How much more there may be, beside what the tenant has on no GPU.
+    pub(super) fn room(&self, what: Limited, common: &Counts, memory: u64) -> u64 {
+        let used = self.counts.of(what).saturating_add(common.of(what));
+        self.limit(what, memory).saturating_sub(used)
+    }
+
+    /// More was refused.
+    pub(super) fn refuse(&mut self, what: Limited) {
+        self.refused.raise(what, 1);
+    }
+
     /// Whether there may be so much more, beside what the tenant has on no GPU.
     pub(super) fn has_room(
         &mut self,
@@ -153,10 +181,9 @@ impl Quotas {
         common: &Counts,
         memory: u64,
     ) -> bool {
-        let used = self.counts.of(what).saturating_add(common.of(what));
-        let fits = used.saturating_add(more) <= self.limit(what, memory);
+        let fits = more <= self.room(what, common, memory);
         if !fits {
-            self.refused.raise(what, 1);
+            self.refuse(what);
         }
         fits
     }
@@ -181,6 +208,7 @@ impl GpuSize {
             Limited::Objects => OBJECTS.saturating_add(memory / BYTES_OF_AN_OBJECT),
             Limited::Events => EVENTS,
             Limited::Bar1 => self.part_of_bar1(memory),
+            Limited::HostMemory => part(self.host, memory, self.memory).max(LEAST_HOST),
         }
     }
 
@@ -191,10 +219,7 @@ impl GpuSize {
             (bar1, all) if bar1 < all => (bar1 - bar1 / DRIVERS_BAR1, all),
             both => both,
         };
-        // In MiB, so that the product fits.
-        let (whole, own) = (all.div_ceil(MIB), memory.min(all).div_ceil(MIB));
-        let part = (bar1 / MIB).saturating_mul(own).checked_div(whole);
-        part.unwrap_or(0).saturating_mul(MIB).max(LEAST_BAR1)
+        part(bar1, memory, all).max(LEAST_BAR1)
     }
 
     /// Bytes of BAR1 that show a part of some memory: whole pages of those that it is of
@@ -211,6 +236,14 @@ impl GpuSize {
     }
 }
 
+/// As much of `whole` bytes as `own` is of `all`; 0 if there is nothing of those.
+fn part(whole: u64, own: u64, all: u64) -> u64 {
+    // In MiB, so that the product fits.
+    let (own, all) = (own.min(all).div_ceil(MIB), all.div_ceil(MIB));
+    let part = (whole / MIB).saturating_mul(own).checked_div(all);
+    part.unwrap_or(0).saturating_mul(MIB)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,6 +252,7 @@ mod tests {
         max_instances: 16,
         memory: 16 << 30,
         bar1: 256 * MIB,
+        host: 64 << 30,
     };
 
     #[test]
@@ -259,7 +293,7 @@ mod tests {
         assert_eq!(limit(&quotas, Limited::Clients), u64::MAX);
         quotas.open(T4);
         let defaults = Limited::ALL.map(|what| limit(&quotas, what));
-        assert_eq!(defaults, [128, 32_768, 4096, 120 * MIB]);
+        assert_eq!(defaults, [128, 32_768, 4096, 120 * MIB, 32 * GIB]);
         quotas.set(Limited::Clients, Some(7));
         assert_eq!(limit(&quotas, Limited::Clients), 7);
         quotas.set(Limited::Clients, None);

@@ -61,9 +61,25 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: ObjectHandle) -> 
         device_instance: None,
         bytes: 0,
         tables: 0,
+        host: 0,
         page: PageSize::Huge,
         engine: None,
         memory: None,
+    }
+}
+
+/// A request for host memory.
+fn host_request(
+    client: ClientHandle,
+    parent: ObjectHandle,
+    object: ObjectHandle,
+    bytes: u64,
+) -> Alloc {
+    Alloc {
+        class: ClassId(0x3e),
+        kind: Kind::SystemMemory,
+        host: bytes,
+        ..request(client, parent, object)
     }
 }
 

@@ -230,6 +230,7 @@ impl Alloc {
             device_instance: None,
             bytes: 0,
             tables: 0,
+            host: 0,
             page: PageSize::Small,
             engine: None,
             memory: None,
@@ -310,7 +311,7 @@ fn done(
     is_made.then(|| AllocDone {
         object: ObjectHandle(H_OBJECT_NEW.get(outer).unwrap_or(0)),
         bytes: match request.kind {
-            Kind::VideoMemory => memory::SIZE.get(params).unwrap_or(0),
+            Kind::VideoMemory | Kind::SystemMemory => memory::SIZE.get(params).unwrap_or(0),
             _ => 0,
         },
     })

@@ -125,6 +125,10 @@ fn complete(request: &mut Alloc, bytes: &[u8]) -> Result<(), Errno> {
             request.bytes = memory::taken(size, flags, attr, attr2, alignment);
             request.page = memory::page_size(size, attr, attr2);
         }
+        Kind::SystemMemory => {
+            let attr = get(alloc_size::ATTR, bytes)?;
+            request.host = memory::host_taken(size, attr, get(alloc_size::ATTR2, bytes)?);
+        }
         _ => {}
     }
     Ok(())
@@ -193,7 +197,16 @@ pub(super) fn alloc_memory(
     let parent = ObjectHandle(get(H_OBJECT_PARENT, bytes)?);
     let handle = ObjectHandle(get(H_OBJECT_NEW, bytes)?);
     let below = (client, parent);
-    let request = Alloc::of(asked.session, call.process(), below, handle, (class, kind));
+    let mut request = Alloc::of(asked.session, call.process(), below, handle, (class, kind));
+    if kind == Kind::SystemMemory {
+        let size = get(LIMIT, bytes)?.wrapping_add(1);
+        let attr = if params::is_in_one_piece(get(FLAGS, bytes)?) {
+            memory::ATTR_CONTIGUOUS
+        } else {
+            0
+        };
+        request.host = memory::host_taken(size, attr, 0);
+    }
     let places = OutputPlaces {
         status: STATUS,
         handle: H_OBJECT_NEW,
@@ -330,7 +343,7 @@ fn charged<C: Call>(
     let done = is_made.then(|| AllocDone {
         object,
         bytes: match (request.kind, places.size) {
-            (Kind::VideoMemory, Some(size)) => size.get(bytes).unwrap_or(0),
+            (Kind::VideoMemory | Kind::SystemMemory, Some(size)) => size.get(bytes).unwrap_or(0),
             _ => 0,
         },
     });

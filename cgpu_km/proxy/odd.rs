@@ -62,6 +62,15 @@ static VIDEO_MEMORY: Odd = Odd {
     ..PLAIN
 };
 
+/// Host memory costs what the driver rounds its size to.
+static SYSTEM_MEMORY: Odd = Odd {
+    complete: |request, params| {
+        request.host = memory::host_bytes(params).ok_or(Errno::EINVAL)?;
+        Ok(())
+    },
+    ..PLAIN
+};
+
 /// A range of addresses costs its page tables.
 static VIRTUAL_MEMORY: Odd = Odd {
     check: |class, capabilities, params| {
@@ -208,6 +217,7 @@ impl Odd {
         match kind {
             Kind::Device => &DEVICE,
             Kind::VideoMemory => &VIDEO_MEMORY,
+            Kind::SystemMemory => &SYSTEM_MEMORY,
             Kind::VirtualMemory => &VIRTUAL_MEMORY,
             Kind::VaSpace => &VA_SPACE,
             Kind::Channel => &CHANNEL,
@@ -219,7 +229,6 @@ impl Odd {
             // A client has no parent, and is told its handle: see `super::alloc`.
             Kind::Root
             | Kind::Subdevice
-            | Kind::SystemMemory
             | Kind::OsDescriptor
             | Kind::ContextShare
             | Kind::Engine

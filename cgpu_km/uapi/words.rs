@@ -131,6 +131,7 @@ words! {
         Objects = 1, "objects", "RM objects on the GPU, and on no GPU.";
         Events = 2, "events", "RM objects that are events.";
         Bar1 = 3, "bar1", "Bytes of the GPU's BAR1 that show memory to programs.";
+        HostMemory = 4, "host_mem", "Bytes of the host's memory that the driver holds.";
     }
 }
 

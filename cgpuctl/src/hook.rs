@@ -216,7 +216,7 @@ fn give(
         .gpus
         .iter()
         .map(|&(minor, limit)| request(InstanceKey::new(name, minor), limit, wish.weight));
-    create_all(control, requests.collect())
+    create_all(control, requests.collect(), wish.host_mem)
         .map_err(|failure| Failed::new(&state.id, &failure, failure.problem.exit()))?;
     let instances = tenant(control, &name).map_err(problem)?;
     let tenant = Tenant { name, instances };
@@ -349,6 +349,7 @@ pub(crate) fn lend(
     host: &dyn Host,
     control: &dyn Control,
     requests: Vec<InstanceCreate>,
+    host_mem: Option<u64>,
 ) -> Result<Lent, Failure> {
     let journal = open_journal(host)?;
     remove_gone(control, &journal, &mut std::io::sink());
@@ -367,7 +368,7 @@ pub(crate) fn lend(
         began: began(pid).unwrap_or_default(),
     };
     journal.add(&entry)?;
-    if let Err(failure) = create_all(control, requests) {
+    if let Err(failure) = create_all(control, requests, host_mem) {
         journal.strike(&entry.container)?;
         return Err(failure);
     }

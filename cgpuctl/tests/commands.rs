@@ -14,7 +14,9 @@ mod processes;
 mod settings;
 
 use cgpu_fake::H200;
-use cgpu_uapi::{capability, CallKind, Cause, Policy, Refusal, RefusalReason, CGPUFS_MOUNT};
+use cgpu_uapi::{
+    capability, CallKind, Cause, Limited, Policy, Refusal, RefusalReason, CGPUFS_MOUNT,
+};
 use cgpuctl::{cli::Cli, command::top::Key, exit::Exit, host::Host};
 use clap::Parser;
 use fake::{errno, Fake, Op};
@@ -213,13 +215,17 @@ fn each_command_prints_its_golden() {
             "inst_create",
             "inst create new --gpu 1 --mem 16GiB --weight 5 --managed deny --caps graphics,compute",
         ),
+        (
+            "inst_create_host_mem",
+            "inst create new --gpu 1 --mem 16GiB --host-mem 2GiB",
+        ),
         ("inst_create_small", "inst create new --gpu 1 --mem 512MiB"),
         ("inst_create_tenant", "inst create new --gpu 1,0 --mem 16GB"),
         (
             "inst_set",
             "inst set train --gpu 0,1 --mem 900MiB --weight 40 --priority high --burst 500 --caps \
              video,compute --managed charge --channels 200 --clients default --objects 20000 \
-             --events 100 --bar1 64MiB",
+             --events 100 --bar1 64MiB --host-mem 8GiB",
         ),
         ("inst_set_mem", "inst set-mem infer 10GiB"),
         ("inst_set_mem_below", "inst set-mem train 900MiB --gpu 0"),
@@ -422,6 +428,28 @@ fn a_tenant_is_made_whole_or_not_at_all() {
         sentence.ends_with("; what this command had made on GPU 1 could not be removed again\n")
     );
     assert_eq!(fake.names(), [("t".to_owned(), 1)]);
+}
+
+#[test]
+fn an_instance_without_its_host_limit_is_removed() {
+    let fake = Fake::new(2).fail(Op::SetLimit, 1, Errno::EIO);
+    let line = "inst create t --gpu 0,1 --mem 8GiB --host-mem 2GiB";
+    let sentence = fails(&fake, line, Exit::Failed);
+    assert!(sentence.contains("on GPU 1:"), "{sentence}");
+    assert!(
+        sentence.ends_with("on GPUs 0 and 1 was removed again\n"),
+        "{sentence}"
+    );
+    assert_eq!(fake.names(), []);
+
+    let fake = Fake::new(2);
+    done(&fake, line);
+    let what = Limited::HostMemory.number();
+    fake.with(|s| {
+        let limits = s.limits.values().flatten().filter(|l| l.what == what);
+        let limits: Vec<_> = limits.map(|l| (l.is_set, l.limit)).collect();
+        assert_eq!(limits, [(1, 2 << 30); 2]);
+    });
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Numbers of page frames.
+//! Numbers of page frames, and how many there are.
 
 use super::extra;
 use kernel::{page::PAGE_SIZE, prelude::*};
@@ -32,4 +32,10 @@ impl Frame {
         // CAST: `c_ulong` is 64 bits wide.
         unsafe { extra::cgpu_shim_frame_is_memory(self.0 as c_ulong) }
     }
+}
+
+/// Bytes of memory that the host has.
+pub fn host_memory() -> u64 {
+    // SAFETY: There is no precondition.
+    unsafe { extra::cgpu_shim_host_memory() }
 }

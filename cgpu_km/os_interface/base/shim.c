@@ -62,6 +62,11 @@ pid_t cgpu_shim_process(void)
 	return current->tgid;
 }
 
+u64 cgpu_shim_host_memory(void)
+{
+	return (u64)totalram_pages() << PAGE_SHIFT;
+}
+
 struct mm_struct *cgpu_shim_memory(void)
 {
 	return current->mm;

@@ -37,6 +37,7 @@ void cgpu_shim_revert_creds(const struct cred *cred);
 void cgpu_shim_withhold(struct cred *cred, u64 capabilities);
 const struct cred *cgpu_shim_creds_with(u64 capabilities);
 pid_t cgpu_shim_process(void);
+u64 cgpu_shim_host_memory(void);
 struct mm_struct *cgpu_shim_memory(void);
 struct file *cgpu_shim_get_file_active(struct file *file);
 struct inode *cgpu_shim_inode(const struct file *file);

@@ -7,7 +7,7 @@ use crate::{
         count::lower,
         ids::{GpuId, ShareId},
         ledger::Ledger,
-        managed::{account, mode, order, put_out, room_beside, ManagedOrder},
+        managed::{account, host_room, mode, order, put_out, room_beside, ManagedOrder},
         managed_space::{Piece, PieceState, BLOCK},
     },
     store::List,
@@ -35,7 +35,8 @@ impl Accounting {
             return false;
         }
         let movable = self.movable(share);
-        let enough = movable.saturating_mul(BLOCK).saturating_add(free) >= bytes;
+        let room = movable.saturating_mul(BLOCK).saturating_add(free);
+        let enough = room >= bytes.saturating_add(ledger.excess());
         self.managed.demands += u32::from(enough);
         enough
     }
@@ -136,22 +137,27 @@ impl Accounting {
 
     /// Blocks of a share that could be brought to host memory.
     fn movable(&self, share: ShareId) -> u64 {
+        let ledgers = &self.accounts.ledgers;
         let spaces = self.managed.spaces.iter();
         let spaces = spaces.filter(|space| space.shares & share.bit() != 0);
-        let spilling =
-            spaces.filter(|s| mode(s.shares, &self.accounts.ledgers) == ManagedMode::Spill);
-        spilling.map(|space| space.tally.blocks).sum()
+        let spilling = spaces.filter(|s| mode(s.shares, ledgers) == ManagedMode::Spill);
+        let blocks = spilling.map(|s| s.tally.blocks.min(host_room(s.shares, ledgers) / BLOCK));
+        let all = blocks.fold(0, u64::saturating_add);
+        all.min(host_room(share.bit(), ledgers) / BLOCK)
     }
 
     /// A piece of a share that is to be brought to host memory, of as many bytes if it is so large.
     fn put_out_of(&mut self, share: ShareId, bytes: u64) -> Option<ManagedOrder> {
         let number = self.managed.next();
-        let ledgers = &self.accounts.ledgers;
-        let spaces = self.managed.spaces.iter_mut().rev();
-        let mut spaces = spaces.filter(|space| {
+        let ledgers = &mut self.accounts.ledgers;
+        let mut spaces = self.managed.spaces.iter_mut().rev();
+        spaces.find_map(|space| {
             let here = space.shares & share.bit() != 0;
-            here && mode(space.shares, ledgers) == ManagedMode::Spill
-        });
-        spaces.find_map(|space| put_out(space, bytes.div_ceil(BLOCK), number))
+            if !here || mode(space.shares, ledgers) != ManagedMode::Spill {
+                return None;
+            }
+            let room = host_room(space.shares, ledgers);
+            put_out(space, ledgers, bytes.div_ceil(BLOCK), room, number)
+        })
     }
 }

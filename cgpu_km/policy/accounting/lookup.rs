@@ -134,6 +134,7 @@ impl Accounting {
             && self.ranges.is_empty()
             && self.registered.is_empty()
             && self.managed.is_empty()
+            && self.mapped_hosts.is_empty()
             && self.exports.is_empty()
             && self.os_events.is_empty()
             && self.accounts.are_clear()

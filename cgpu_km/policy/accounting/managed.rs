@@ -4,20 +4,20 @@
 use crate::{
     policy::{
         accounting::Accounting,
+        count::Change,
         event::RefusalCause,
         fixed_ranges::{FixedEnd, FixedKind},
         ids::{FileId, GpuId},
-        ledger::Change,
         ledgers::NoSuchShare,
         managed::{
-            account, change_of, grant, ledgers_of, mode, order, put_out, room_beside, Admission,
-            ManagedOrder, ManagedTouch, Run, Tell, MOST_PROMPT,
+            account, change_of, grant, host_room, ledgers_of, mode, order, put_out, room_beside,
+            Admission, ManagedOrder, ManagedTouch, Run, Tell, MOST_PROMPT,
         },
         managed_space::{ManagedWish, Piece, PieceState, Tally},
         span::last_of,
     },
     store::{Exhausted, List},
-    uapi::ManagedMode,
+    uapi::{Limited, ManagedMode},
 };
 
 /// A range of UVM's own that the driver is being asked for. It must be handed back to
@@ -65,7 +65,7 @@ impl Accounting {
         let ledgers = &mut self.accounts.ledgers;
         let space = self.managed.enter(file)?;
         let granted = grant(space, ledgers, (base, last), tables, fits);
-        let counted = granted.inspect_err(|_| {
+        let counted = granted.inspect_err(|cause| {
             let shares = match space.shares {
                 0 => u32::MAX,
                 shares => shares,
@@ -73,6 +73,9 @@ impl Accounting {
             for ledger in ledgers_of(shares, ledgers) {
                 let refused = &mut ledger.refusals.managed;
                 *refused = refused.saturating_add(1);
+                if let RefusalCause::LimitReached(what) = *cause {
+                    ledger.quotas.refuse(what);
+                }
             }
         })?;
         let piece = |base, last, state| Piece {
@@ -95,7 +98,8 @@ impl Accounting {
     }
 
     /// The driver is about to map memory of its own for all GPUs of a file. Its page tables are
-    /// charged, once for the same addresses: see [`FixedKind`].
+    /// charged, once for the same addresses, and so is the host memory of a pool, on all GPUs of
+    /// the tenant: see [`FixedKind`].
     pub fn begin_fixed(
         &mut self,
         file: FileId,
@@ -112,7 +116,13 @@ impl Accounting {
             return Err(RefusalCause::NoMemory { wanted, free });
         }
         let space = self.managed.enter(file)?;
-        space.fixed.begin(base, last, kind, number)?;
+        let host = space.fixed.pools_more(base, last, kind);
+        let (ledgers, what) = (&mut self.accounts.ledgers, Limited::HostMemory);
+        if !ledgers.count(None, what, host) {
+            return Err(RefusalCause::LimitReached(what));
+        }
+        let begun = space.fixed.begin(base, last, kind, number);
+        begun.inspect_err(|_| ledgers.uncount(None, what, host))?;
         for ledger in ledgers_of(space.shares, &mut self.accounts.ledgers) {
             ledger.lend_tables(Change::more(more));
         }
@@ -283,7 +293,8 @@ impl Accounting {
         }
         let all = space.all();
         let room = room_beside(share.bit(), &self.accounts.ledgers, all.tables);
-        if room.is_some_and(|room| all.blocks <= room) {
+        let host = host_room(share.bit(), &self.accounts.ledgers).checked_sub(all.on_host());
+        if room.is_some_and(|room| all.blocks <= room) && host.is_some() {
             space.shares |= share.bit();
             if let Some(ledger) = self.accounts.ledgers.get_mut(share) {
                 ledger.move_managed(&change_of(Tally::default(), all));
@@ -292,13 +303,15 @@ impl Accounting {
         }
         let room = room.unwrap_or(0);
         let mode = mode(share.bit(), &self.accounts.ledgers);
-        if mode != ManagedMode::Spill {
+        let Some(host) = host.filter(|_| mode == ManagedMode::Spill) else {
             return Ok(Admission::Refused);
-        }
+        };
         let number = self.managed.next();
+        let ledgers = &mut self.accounts.ledgers;
         let order = self.managed.space_mut(file).and_then(|space| {
             let excess = space.tally.blocks.saturating_sub(room);
-            put_out(space, excess, number)
+            let host = host.min(host_room(space.shares, ledgers));
+            put_out(space, ledgers, excess, host, number)
         });
         Ok(order.map_or(Admission::Refused, Admission::Crowded))
     }
@@ -311,9 +324,11 @@ impl Accounting {
         };
         if let Some(space) = spaces.get_mut(place) {
             let gone = change_of(space.all(), Tally::default());
-            for ledger in ledgers_of(space.shares, &mut self.accounts.ledgers) {
+            let ledgers = &mut self.accounts.ledgers;
+            for ledger in ledgers_of(space.shares, ledgers) {
                 ledger.move_managed(&gone);
             }
+            ledgers.uncount(None, Limited::HostMemory, space.fixed.pools());
         }
         if let Some(tail) = spaces.get_mut(place..) {
             tail.rotate_left(1);

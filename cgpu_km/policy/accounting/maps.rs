@@ -9,10 +9,10 @@ use crate::{
     },
     policy::{
         accounting::Accounting,
+        count::Change,
         event::{Map, MapTicket, RefusalCause, RmMapTicket},
         gpu_mapping::{FoundMapping, Gone},
         ids::GpuId,
-        ledger::Change,
         paging::tables_of,
         slots::Slot,
         span::{last_of, Span},

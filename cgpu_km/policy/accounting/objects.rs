@@ -322,7 +322,7 @@ impl Accounting {
         // Memory of which nothing is said yet is charged with what the driver will say, and a range
         // of addresses with the page tables that come later.
         let unknown = matches!(alloc.kind, Kind::VideoMemory | Kind::VirtualMemory);
-        let costs = unknown || alloc.engine.is_some() || alloc.bytes > 0 || alloc.tables > 0;
+        let costs = unknown || alloc.engine.is_some() || alloc.takes_memory();
         if costs {
             let share = object.share.ok_or(RefusalCause::NoDevice)?;
             if !self.accounts.ledgers.is_active(share) {
@@ -354,6 +354,7 @@ impl Accounting {
         let mut demand = Demand {
             bytes: alloc.bytes,
             tables: alloc.tables,
+            host: alloc.host,
             ..Demand::NONE
         };
         let ledger = self.accounts.ledgers.get(share);

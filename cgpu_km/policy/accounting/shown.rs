@@ -53,7 +53,7 @@ impl Accounting {
     }
 
     /// A file comes to show a part of an object, or shows it already: the driver may have refused
-    /// it before.
+    /// it before. From now on it keeps host memory charged.
     fn show(&mut self, slot: Slot, file: FileId, part: (u64, u64)) -> Result<(), RefusalCause> {
         let forest = &mut self.forest;
         let can_be_shown = forest.can_be_shown(slot);
@@ -63,7 +63,18 @@ impl Accounting {
             // A channel also ends with its address space, of which the accounting knows nothing.
             return Err(RefusalCause::WrongClass);
         }
+        let is_host = object.kind == Kind::SystemMemory && !forest.shown.shows(file);
+        let hold = object.hold.filter(|_| is_host);
+        let owner = object.owner.and_then(|owner| forest.clients.get(owner));
         let bar1 = forest.shown.enter(file, slot)?;
+        if let Some((hold, owner)) = hold.zip(owner) {
+            let kept = self.mapped_hosts.reserve().and_then(|()| {
+                let kept = self.accounts.share(Some(hold), owner.process)?;
+                kept.map_or(Ok(()), |kept| self.mapped_hosts.insert(file, kept))
+            });
+            kept.inspect_err(|_| forest.shown.remove(file))?;
+            return Ok(());
+        }
         let ledgers = &mut self.accounts.ledgers;
         let ledger = object.share.and_then(|share| ledgers.get(share));
         let Some(ledger) = ledger.filter(|_| object.kind == Kind::VideoMemory) else {

@@ -37,6 +37,7 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: u32) -> Alloc {
         device_instance: None,
         bytes: PAGE,
         tables: 0,
+        host: 0,
         page: PageSize::Huge,
         engine: None,
         memory: None,

@@ -2,7 +2,7 @@
 //! Managed memory: what counts, what is spilled, what comes back.
 
 use super::*;
-use crate::policy::{Admission, Location, ManagedOrder, ManagedWish};
+use crate::policy::{Admission, LimitView, Location, ManagedOrder, ManagedWish};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -375,6 +375,58 @@ fn finding_a_piece_among_many_takes_few_steps() {
     assert!(steps < 10, "{steps} steps");
 }
 
+fn limit_of_host(accounting: &Accounting) -> LimitView {
+    accounting.limit_of(GPU, Limited::HostMemory).unwrap()
+}
+
+#[test]
+fn spilled_memory_stops_at_the_hosts_limit() {
+    let mut accounting = spilling(2);
+    let set = accounting.set_limit_of(GPU, Limited::HostMemory, Some(3 * BLOCK));
+    assert_eq!(set, Ok(()));
+    assert_eq!(map(&mut accounting, UVM, BASE, 4 * BLOCK), Ok(()));
+    assert_eq!(managed(&accounting, GPU), (2, 2 * BLOCK));
+    let next = BASE + 8 * BLOCK;
+    let refused = Err(RefusalCause::LimitReached(Limited::HostMemory));
+    assert_eq!(map(&mut accounting, UVM, next, 2 * BLOCK), refused);
+    assert_eq!(limit_of_host(&accounting).refused, 1);
+    assert_eq!(accounting.share(GPU).unwrap().managed_refused, 1);
+    assert_eq!(map(&mut accounting, UVM, next, BLOCK), Ok(()));
+    // There is no room on the host for what counts.
+    assert!(!accounting.begin_demand(GPU, BLOCK));
+    assert!(accounting.make_room(GPU, BLOCK).is_none());
+    accounting.unmap_managed(UVM, next, BLOCK);
+    assert!(accounting.begin_demand(GPU, BLOCK));
+    let order = accounting.make_room(GPU, 2 * BLOCK).unwrap();
+    assert_eq!((order.base, order.length), (BASE + BLOCK, BLOCK));
+    // It stands against both limits until the driver has moved it, and nothing else fits.
+    assert_eq!(managed(&accounting, GPU), (2, 2 * BLOCK));
+    assert_eq!(limit_of_host(&accounting).used, 3 * BLOCK);
+    assert_eq!(map(&mut accounting, UVM, next, BLOCK), refused);
+    accounting.left(order, true);
+    accounting.end_demand();
+    assert_eq!(managed(&accounting, GPU), (1, 3 * BLOCK));
+    accounting.close_file(UVM);
+    assert_eq!(limit_of_host(&accounting).used, 0);
+}
+
+#[test]
+fn a_gpu_without_host_memory_for_what_is_spilled_gets_no_address_space() {
+    let mut accounting = spilling(2);
+    assert_eq!(map(&mut accounting, UVM, BASE, 4 * BLOCK), Ok(()));
+    accounting.add_share(OTHER_GPU, limit(8)).unwrap();
+    let mut admit = |blocks| {
+        let limit = Some(blocks * BLOCK);
+        let set = accounting.set_limit_of(OTHER_GPU, Limited::HostMemory, limit);
+        assert_eq!(set, Ok(()));
+        accounting.enter_managed(UVM, OTHER_GPU, &[2; 16])
+    };
+    assert!(matches!(admit(1), Ok(Admission::Refused)));
+    assert!(matches!(admit(2), Ok(Admission::Ready)));
+    let other = accounting.limit_of(OTHER_GPU, Limited::HostMemory);
+    assert_eq!(other.unwrap().used, 2 * BLOCK);
+}
+
 /// The property's unit of addresses, and how many of them a block has.
 const PART: u64 = 64 << 10;
 const PARTS: u64 = BLOCK / PART;
@@ -388,6 +440,7 @@ enum ManagedStep {
     Free(u32),
     Limit(u64),
     Mode(u8),
+    Host(u64),
     Wish(u64, u64),
     Settle,
 }
@@ -403,6 +456,7 @@ fn step() -> impl Strategy<Value = ManagedStep> {
         1 => (0..6u32).prop_map(ManagedStep::Free),
         1 => (0..24u64).prop_map(ManagedStep::Limit),
         1 => (0..3u8).prop_map(ManagedStep::Mode),
+        1 => (0..24u64).prop_map(ManagedStep::Host),
         1 => (at, len).prop_map(|(at, len)| ManagedStep::Wish(at, len)),
         1 => Just(ManagedStep::Settle),
     ]
@@ -459,7 +513,10 @@ proptest! {
     fn a_gpu_may_hold_what_counts_and_no_more(steps in proptest::collection::vec(step(), 1..60)) {
         let mut accounting = spilling(12);
         let mut driver = ManagedDriver::default();
+        // The host has memory for all of it, and always had.
+        let mut is_roomy = true;
         for step in steps {
+            let before = limit_of_host(&accounting).used;
             match step {
                 ManagedStep::Map(at, len) => {
                     let free = (at..at + len).all(|n| !driver.0.contains_key(&(BASE / PART + n)));
@@ -513,6 +570,11 @@ proptest! {
                     let modes = [ManagedMode::Spill, ManagedMode::Charge, ManagedMode::Deny];
                     accounting.set_managed_mode(GPU, modes[usize::from(mode)]).unwrap();
                 }
+                ManagedStep::Host(blocks) => {
+                    is_roomy = false;
+                    let limit = Some(blocks * BLOCK);
+                    accounting.set_limit_of(GPU, Limited::HostMemory, limit).unwrap();
+                }
                 ManagedStep::Wish(at, len) => {
                     let (base, length) = (BASE + at * PART, len * PART);
                     if let Some(touch) = accounting.begin_touch(UVM, base, length).unwrap() {
@@ -531,7 +593,10 @@ proptest! {
             prop_assert_eq!(share.managed, driver.blocks() * BLOCK);
             let spilled = driver.0.values().filter(|gpu| !**gpu).count() as u64;
             prop_assert_eq!(share.spilled, spilled * PART);
-            if share.managed_mode == ManagedMode::Spill {
+            let host = limit_of_host(&accounting);
+            prop_assert_eq!(host.used, spilled * PART);
+            prop_assert!(host.used <= host.limit.max(before), "{host:?}, before: {before}");
+            if is_roomy && share.managed_mode == ManagedMode::Spill {
                 driver.settle(&mut accounting);
                 let share = accounting.share(GPU).unwrap();
                 prop_assert!(share.managed == 0 || !share.over(), "{share:?}");

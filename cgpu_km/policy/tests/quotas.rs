@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Limits of clients, objects and events.
+//! Limits of clients, objects, events, BAR1 and host memory.
 
 use super::*;
 
@@ -95,6 +95,7 @@ fn with_bar1() -> Accounting {
         max_instances: 16,
         memory: 16 << 30,
         bar1: 256 * MIB,
+        host: 16 << 30,
     };
     accounting.set_size(GPU, size).unwrap();
     let set = accounting.set_limit_of(GPU, Limited::Bar1, Some(5 * MIB));
@@ -187,4 +188,81 @@ fn keys_of_events_count_until_they_are_gone() {
     accounting.end_os_event(CLIENT, 7, None);
     accounting.close_file(FILE);
     assert!(accounting.is_idle());
+}
+
+/// Accounting with room for so much host memory.
+fn with_host(bytes: u64) -> Accounting {
+    let mut accounting = accounting(64 * MIB);
+    let set = accounting.set_limit_of(GPU, Limited::HostMemory, Some(bytes));
+    assert_eq!(set, Ok(()));
+    accounting
+}
+
+fn host(accounting: &mut Accounting, object: ObjectHandle, bytes: u64) -> Result<(), RefusalCause> {
+    accounting.alloc(&host_request(CLIENT, DEVICE, object, bytes))
+}
+
+#[test]
+fn host_memory_stops_at_its_limit() {
+    let mut accounting = with_host(5 * MIB);
+    assert_eq!(host(&mut accounting, OBJECT, 3 * MIB), Ok(()));
+    let second = host(&mut accounting, object(1), 3 * MIB);
+    assert_eq!(second, refused(Limited::HostMemory));
+    assert_eq!(host(&mut accounting, object(1), 2 * MIB), Ok(()));
+    // A copy keeps it.
+    let dup = accounting.dup(CLIENT, DEVICE, object(2), CLIENT, OBJECT);
+    assert_eq!(dup, Ok(()));
+    accounting.free(CLIENT, OBJECT);
+    assert_eq!(used(&accounting, GPU, Limited::HostMemory), 5 * MIB);
+    accounting.free(CLIENT, object(2));
+    assert_eq!(used(&accounting, GPU, Limited::HostMemory), 2 * MIB);
+    let view = accounting.limit_of(GPU, Limited::HostMemory).unwrap();
+    assert_eq!((view.limit, view.refused), (5 * MIB, 1));
+    assert_eq!(accounting.share(GPU).unwrap().used, 0);
+    accounting.close_file(FILE);
+    assert!(accounting.is_idle());
+}
+
+#[test]
+fn host_memory_that_a_file_shows_stays_charged() {
+    const SHOWS: FileId = FileId(77);
+    let mut accounting = with_host(5 * MIB);
+    assert_eq!(host(&mut accounting, OBJECT, 3 * MIB), Ok(()));
+    let mapped = accounting.begin_cpu_map(CLIENT, OBJECT, SHOWS, (0, MIB));
+    assert_eq!(mapped, Ok(false));
+    // Once, however often it is asked for.
+    let again = accounting.begin_cpu_map(CLIENT, OBJECT, SHOWS, (0, MIB));
+    assert_eq!(again, Ok(false));
+    let ticket = accounting.begin_free(CLIENT, OBJECT, None).unwrap();
+    accounting.end_shown(SHOWS);
+    accounting.end_free(ticket, true);
+    assert_eq!(used(&accounting, GPU, Limited::HostMemory), 3 * MIB);
+    assert!(!accounting.is_idle());
+    accounting.close_file(SHOWS);
+    assert_eq!(used(&accounting, GPU, Limited::HostMemory), 0);
+    accounting.close_file(FILE);
+    assert!(accounting.is_idle());
+}
+
+#[test]
+fn semaphore_pools_count_on_each_gpu_until_close() {
+    const UVM: FileId = FileId(78);
+    const BASE: u64 = 1 << 40;
+    let mut accounting = with_host(5 * MIB);
+    accounting.add_share(OTHER_GPU, 64 * MIB).unwrap();
+    let mut pool = |number: u64| {
+        let base = BASE + number * 16 * MIB;
+        let ticket = accounting.begin_fixed(UVM, base, 2 * MIB, FixedKind::SemaphorePool)?;
+        accounting.end_fixed(ticket);
+        Ok(())
+    };
+    assert_eq!([pool(0), pool(0), pool(1)], [Ok(()), Ok(()), Ok(())]);
+    assert_eq!(pool(2), refused(Limited::HostMemory));
+    for gpu in [GPU, OTHER_GPU] {
+        assert_eq!(used(&accounting, gpu, Limited::HostMemory), 4 * MIB);
+    }
+    accounting.close_file(UVM);
+    for gpu in [GPU, OTHER_GPU] {
+        assert_eq!(used(&accounting, gpu, Limited::HostMemory), 0);
+    }
 }

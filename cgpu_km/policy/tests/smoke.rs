@@ -67,6 +67,11 @@ fn drive(bytes: &[u8]) {
                     device_instance: Some(bytes.next() % 3),
                     bytes: bytes.bytes(),
                     tables: 0,
+                    host: if bytes.next() % 4 == 0 {
+                        bytes.bytes()
+                    } else {
+                        0
+                    },
                     page: PageSize::Big,
                     engine: (bytes.next() % 4 == 0).then_some(bytes.next() % 24),
                     memory: (bytes.next() % 4 == 0).then(|| ObjectHandle(bytes.handle())),

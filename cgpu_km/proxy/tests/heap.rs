@@ -2,6 +2,7 @@
 //! The two older calls that allocate and report: the heap control and the old memory call.
 
 use super::*;
+use crate::uapi::Limited;
 
 const MEMORY: u32 = 0x5c00_0010;
 const NV_ESC_RM_VID_HEAP_CONTROL: u32 = 0xc0b8_464a;
@@ -90,19 +91,28 @@ fn the_old_call_tells_the_limit_as_the_memorys_size() {
     }
 }
 
+fn host_memory(program: &Program) -> u64 {
+    let limit = program.accounting.limit_of(GPU, Limited::HostMemory);
+    limit.unwrap().used
+}
+
 #[test]
-fn host_memory_costs_nothing_and_other_classes_are_refused_by_the_old_call() {
+fn host_memory_counts_apart_and_other_classes_are_refused_by_the_old_call() {
     let mut program = Program::with_subdevice(GIB);
     let file = program.gpu_file(0);
-    // NVOS02_FLAGS_COHERENCY_CACHED.
-    for class in [0x3e, 0x71] {
+    // NVOS02_FLAGS_COHERENCY_CACHED. The pages that are registered are the program's own.
+    for (class, host) in [(0x3e, 2 * MIB), (0x71, 0)] {
         assert_eq!(old_call(&mut program, class, 0x1000), 0, "{class:#x}");
-        assert_eq!(program.used(), 0);
+        assert_eq!((program.used(), host_memory(&program)), (0, host));
         program.accounting.end_shown(file);
         program.accounting.free(
             crate::nvidia::handle::ClientHandle(CLIENT),
             crate::nvidia::handle::ObjectHandle(MEMORY + 1),
         );
+        // What the file may show stays until it is closed.
+        assert_eq!(host_memory(&program), host);
+        program.accounting.close_file(file);
+        assert_eq!(host_memory(&program), 0);
     }
     program.seen.clear();
     // Those that rmapi_deprecated_allocmemory.c knows besides, and two that it does not.
@@ -179,5 +189,42 @@ fn an_address_space_is_charged_its_page_tables_unless_they_are_uvms() {
         let outer = nvos64(CLIENT, DEVICE, MEMORY, 0x90f1, PARAMS);
         assert_eq!(program.alloc(&outer, &params), 0);
         assert_eq!(program.accounting.share(GPU).unwrap().overhead, charged);
+    }
+}
+
+/// Host memory of so many bytes, by the newer call under this handle, or by the older one: its
+/// status.
+fn host(program: &mut Program, handle: Option<u32>, size: u64, attr: u32) -> u32 {
+    let Some(handle) = handle else {
+        let fields = [(0, CLIENT), (4, DEVICE), (8, 2), (52, 0), (56, attr)];
+        let mut outer = words(184, &fields);
+        put64(&mut outer, 88, size);
+        let code = NV_ESC_RM_VID_HEAP_CONTROL;
+        assert_eq!(program.try_call(&CONTROL, code, &outer), Ok(0));
+        return get32(program.at(OUTER), 20);
+    };
+    let mut params = memory_params(size);
+    put32(&mut params, 8, 0);
+    put32(&mut params, 24, attr);
+    program.alloc(&nvos64(CLIENT, DEVICE, handle, 0x3e, PARAMS), &params)
+}
+
+#[test]
+fn host_memory_counts_by_every_call_that_makes_it() {
+    // In PCI memory, of 4 KiB pages; in one piece.
+    for (attr, taken) in [(0x280_0000, 3 * MIB), (0x1280_0000, 4 * MIB)] {
+        for handles in [[Some(MEMORY), Some(MEMORY + 1)], [None, None]] {
+            let mut program = Program::with_subdevice(GIB);
+            assert_eq!(host(&mut program, handles[0], 3 * MIB, attr), 0);
+            assert_eq!((program.used(), host_memory(&program)), (0, taken));
+            program.seen.clear();
+            let set = program
+                .accounting
+                .set_limit_of(GPU, Limited::HostMemory, Some(taken));
+            assert_eq!(set, Ok(()));
+            let refused = host(&mut program, handles[1], 4096, attr);
+            assert_eq!(refused, NvStatus::NV_ERR_NO_MEMORY.0);
+            assert!(program.seen.is_empty(), "the driver was asked");
+        }
     }
 }

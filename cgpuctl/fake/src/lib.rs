@@ -220,6 +220,7 @@ fn default_limit(what: Limited) -> InstanceLimit {
         Limited::Objects => 16_384,
         Limited::Events => 4096,
         Limited::Bar1 => 240 << 20,
+        Limited::HostMemory => 32 << 30,
     };
     limit
 }

@@ -330,6 +330,7 @@ fn differing(saved: &SavedInstance, wish: &InstanceWish, was: &Before) -> Settin
         objects: limit(Limited::Objects),
         events: limit(Limited::Events),
         bar1: limit(Limited::Bar1),
+        host_mem: limit(Limited::HostMemory),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{effect, target};
 use crate::{
-    args::{managed_modes, name, weight},
+    args::{amount, managed_modes, name, weight},
     capabilities::Capabilities,
     control::Control,
     error::{gpus, Facts, Failure, Problem},
@@ -16,10 +16,11 @@ use crate::{
     verb::Verb,
 };
 use cgpu_uapi::{
-    Gpu, InstanceCreate, InstanceKey, ManagedMode, Name, CGPUFS_MOUNT, FLAG_OVERCOMMIT,
-    WEIGHT_DEFAULT,
+    Gpu, InstanceCreate, InstanceKey, InstanceSetLimit, Limited, ManagedMode, Name, CGPUFS_MOUNT,
+    FLAG_OVERCOMMIT, WEIGHT_DEFAULT,
 };
 use clap::Args;
+use nix::errno::Errno;
 use serde::Serialize;
 use std::path::Path;
 use zerocopy::FromZeros;
@@ -66,6 +67,10 @@ pub(crate) struct Terms {
     /// What it is for: compute, utility, graphics, video, profiling, rdma.
     #[arg(long, value_name = "SET,…", default_value = "compute,utility")]
     caps: Capabilities,
+    /// Limit of the host's memory that the driver holds for it, on each of the GPUs. By default it
+    /// follows from the host's memory and the part of the GPU's.
+    #[arg(long, value_name = "SIZE|default", value_parser = amount)]
+    pub(crate) host_mem: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -95,7 +100,7 @@ impl Verb for InstCreate {
         // First, so that an instance that was made can be given to a container.
         let mounted = host.mount_cgpufs()?;
         let requests = self.terms.requests(self.name, &minors, &gpus);
-        let made = create_all(&*control, requests).inspect_err(|_| {
+        let made = create_all(&*control, requests, self.terms.host_mem).inspect_err(|_| {
             if mounted {
                 // The failure to report is the other one; a mount left over does no harm.
                 let _ = host.unmount_cgpufs(Path::new(CGPUFS_MOUNT));
@@ -184,15 +189,24 @@ pub(crate) fn small_limit(limit: Bytes) -> Option<String> {
     ))
 }
 
-/// Makes the instances in turn. When one fails, those before it are removed again.
+/// Makes the instances in turn, with this limit of the host's memory, where one is given. When one
+/// fails, those before it are removed again.
 pub(crate) fn create_all(
     control: &dyn Control,
     requests: Vec<InstanceCreate>,
+    host_mem: Option<u64>,
 ) -> Result<Vec<InstanceCreate>, Failure> {
     let mut made: Vec<InstanceCreate> = Vec::new();
     for mut request in requests {
         let (name, minor) = (request.key.name, request.key.gpu_minor);
-        if let Err(errno) = control.create(&mut request) {
+        let mut done = control.create(&mut request);
+        if let (Ok(()), Some(limit)) = (done, host_mem) {
+            done = set_host_mem(control, request.key, limit);
+            if done.is_err() {
+                made.push(request);
+            }
+        }
+        if let Err(errno) = done {
             let facts = Facts::about(control, &name, Some(minor));
             let attempt = format!("create {} on GPU {minor}", target::called(&name));
             let mut failure = Problem::explain(errno, &facts).when(attempt);
@@ -202,6 +216,15 @@ pub(crate) fn create_all(
         made.push(request);
     }
     Ok(made)
+}
+
+/// Limits the host's memory that the driver holds for a new instance.
+fn set_host_mem(control: &dyn Control, key: InstanceKey, limit: u64) -> Result<(), Errno> {
+    let mut request = InstanceSetLimit::new_zeroed();
+    request.key = key;
+    request.what = Limited::HostMemory.number();
+    request.limit = limit;
+    control.set_limit(&request)
 }
 
 /// Removes what was made, and says what became of it.

@@ -298,7 +298,8 @@ impl SavedInstance {
             request.capabilities = wish.caps.0;
             request.flags = flags(self.overcommit);
             request.managed_mode = wish.managed.number();
-            let made = create_all(control, vec![request]).map_err(|f| f.problem.to_string())?;
+            let made =
+                create_all(control, vec![request], None).map_err(|f| f.problem.to_string())?;
             restored.extend(made.iter().map(|m| InstanceId::new(&m.key, m.id)));
             self.restore_settings(control, key, &wish)?;
         }

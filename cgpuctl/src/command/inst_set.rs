@@ -87,6 +87,9 @@ pub(super) struct Settings {
     /// Limit of BAR1. A CUDA program takes 2MiB.
     #[arg(long, value_name = "SIZE|default", value_parser = amount)]
     pub(super) bar1: Option<u64>,
+    /// Limit of the host's memory that the driver holds. A CUDA program takes 73MB.
+    #[arg(long, value_name = "SIZE|default", value_parser = amount)]
+    pub(super) host_mem: Option<u64>,
 }
 
 /// One setting of several.
@@ -220,6 +223,7 @@ impl InstSet {
             objects,
             events,
             bar1,
+            host_mem,
             ..
         } = self.settings;
         let limits = [
@@ -227,6 +231,7 @@ impl InstSet {
             (Limited::Objects, objects, "object_limit"),
             (Limited::Events, events, "event_limit"),
             (Limited::Bar1, bar1, "bar1_limit_bytes"),
+            (Limited::HostMemory, host_mem, "host_mem_limit_bytes"),
         ];
         let limits = limits.into_iter().filter_map(|(what, limit, key)| {
             let setting = InstSetLimit {

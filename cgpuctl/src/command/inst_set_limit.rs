@@ -16,8 +16,8 @@ use zerocopy::FromZeros;
 /// Change how much of a thing an instance may have, also while programs run.
 ///
 /// All instances of a GPU share what the driver and the GPU's firmware have for clients, objects
-/// and events, and BAR1. A CUDA program has one or two clients, up to 370 objects, 8 events and
-/// 2 MiB of BAR1.
+/// and events, BAR1, and the host's memory. A CUDA program has one or two clients, up to 370
+/// objects, 8 events, 2 MiB of BAR1 and 73 MB of the host's memory.
 #[derive(Args)]
 pub(crate) struct InstSetLimit {
     #[command(flatten)]

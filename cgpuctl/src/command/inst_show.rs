@@ -77,7 +77,7 @@ struct ShownInstance {
 fn block(i: &Instance, limits: &[InstanceLimit]) -> String {
     let limits = limits.iter().map(|l| {
         let amount = |amount| match Limited::from_number(l.what) {
-            Some(Limited::Bar1) => Bytes(amount).to_string(),
+            Some(Limited::Bar1 | Limited::HostMemory) => Bytes(amount).to_string(),
             _ => amount.to_string(),
         };
         let (used, limit) = (amount(l.used), amount(l.limit));

@@ -59,7 +59,8 @@ impl Verb for Run {
         let name = self.name.or_else(|| Name::new(&own));
         let name = name.ok_or(Problem::BadName)?;
         host.mount_cgpufs()?;
-        let lent = hook::lend(host, &*control, self.terms.requests(name, &minors, &gpus))?;
+        let requests = self.terms.requests(name, &minors, &gpus);
+        let lent = hook::lend(host, &*control, requests, self.terms.host_mem)?;
         let warnings = self.terms.warnings(&*control, &minors, &gpus)?;
         let instances = target::tenant(&*control, &name)?;
         let mounts = proxy_nodes(name.as_str().unwrap_or_default(), &instances);

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `CGPU_DISABLE` | `true` or `1`: no instance |
 //! | `CGPU_MEM` | limit on each GPU, like `8GiB` or `50%` |
+//! | `CGPU_HOST_MEM` | limit of the host's memory, for each GPU, like `16GiB` |
 //! | `CGPU_WEIGHT` | 1 to 100 |
 //! | `CGPU_POLICY` | number or name; must be the GPU's, which is for the host to set |
 //! | `ALIYUN_COM_GPU_MEM_DEV`, `_CONTAINER` | the limit is this share of the memory; both or none |
@@ -19,7 +20,7 @@
 //! A container without a memory setting gets no instance.
 
 use crate::{
-    args::policy,
+    args::{amount, policy},
     size::{Amount, Bytes},
 };
 use cgpu_uapi::{text, Gpu, Policy, WEIGHT_DEFAULT, WEIGHT_MAX};
@@ -31,6 +32,8 @@ pub struct Wish {
     pub gpus: Vec<(u32, Bytes)>,
     /// Weight.
     pub weight: u32,
+    /// Limit of the host's memory that the driver holds, bytes; `None`: the default.
+    pub host_mem: Option<u64>,
 }
 
 /// A variable that cannot be followed.
@@ -113,6 +116,9 @@ pub fn wish(environment: Environment<'_>, gpus: &[Gpu]) -> Result<Option<Wish>, 
     Ok(Some(Wish {
         gpus: limits,
         weight: weight(environment, &chosen)?,
+        host_mem: environment.read("CGPU_HOST_MEM", |text| {
+            amount(text).map_err(|known| format!("is not {known}"))
+        })?,
     }))
 }
 
@@ -453,6 +459,19 @@ mod tests {
             let error = of(line).expect_err(line).to_string();
             assert!(error.contains(said), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn host_memory_is_limited_where_asked() {
+        let limit = |setting: &str| {
+            let wish = of(&format!("CGPU_MEM=8GiB NVIDIA_VISIBLE_DEVICES=0 {setting}"));
+            wish.map(|wish| wish.expect("a wish").host_mem)
+        };
+        assert_eq!(limit(""), Ok(None));
+        assert_eq!(limit("CGPU_HOST_MEM=16GiB"), Ok(Some(16 * GIB)));
+        let error = limit("CGPU_HOST_MEM=some").expect_err("no size");
+        let said = error.to_string();
+        assert!(said.contains("CGPU_HOST_MEM=\"some\" is not"), "{said}");
     }
 
     #[test]

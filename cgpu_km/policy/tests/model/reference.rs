@@ -6,7 +6,7 @@
 //! makes something is an event when it begins and one when the driver has answered it. In between
 //! it is in flight, and other events happen.
 
-use super::step::{GPUS, MOST_CHANNELS};
+use super::step::{GPUS, MOST_CHANNELS, MOST_HOST};
 use crate::{nvidia::status::NvStatus, policy::tests::*};
 use std::collections::BTreeMap;
 
@@ -75,6 +75,8 @@ pub(super) struct ModelClient {
 struct ModelCost {
     gpu: GpuId,
     bytes: u64,
+    /// Bytes of the host's memory, where it is that.
+    host: u64,
     /// Bytes in the pools of a group, or of a channel without one.
     pools: u64,
     context: bool,
@@ -237,7 +239,7 @@ impl Reference {
             (Kind::Device, _) => return Err(NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS),
             _ => self.objects[&parent].gpu,
         };
-        let costs = alloc.bytes > 0 || alloc.engine.is_some();
+        let costs = alloc.bytes > 0 || alloc.host > 0 || alloc.engine.is_some();
         let mut cost = None;
         if costs {
             let gpu = gpu.ok_or(NvStatus::NV_ERR_INVALID_OBJECT_PARENT)?;
@@ -245,6 +247,9 @@ impl Reference {
             let group = group && self.objects[&parent].kind == Kind::ChannelGroup;
             let group = self.objects[&parent].cost.filter(|_| group);
             let wanted = self.cost(gpu, alloc, group);
+            if wanted.host > 0 && self.host(gpu) + wanted.host > MOST_HOST {
+                return Err(NvStatus::NV_ERR_NO_MEMORY);
+            }
             self.check_ids(gpu, wanted.ids)?;
             let channels = self.costs.values().filter(|cost| cost.within == group);
             let channels = channels.count() as u64 + 1;
@@ -268,7 +273,7 @@ impl Reference {
             self.object_mut(number).cost = Some(number);
         }
         let names = vec![root(alloc.client), (alloc.client, alloc.parent)];
-        self.fly(number, names, false, alloc.bytes);
+        self.fly(number, names, false, alloc.bytes + alloc.host);
         Ok(())
     }
 
@@ -324,7 +329,9 @@ impl Reference {
             cost.given = true;
             // What the driver says can raise a charge, never lower it. Of groups and channels it
             // says nothing.
-            if cost.ids.1 + cost.ids.2 == 0 {
+            if cost.host > 0 {
+                cost.host = cost.host.max(done.bytes);
+            } else if cost.ids.1 + cost.ids.2 == 0 {
                 cost.bytes = cost.bytes.max(done.bytes);
             }
             let gpu = cost.gpu;
@@ -524,6 +531,7 @@ impl Reference {
         ModelCost {
             gpu,
             bytes: alloc.bytes,
+            host: alloc.host,
             pools: u64::from(alone) * CHANNEL,
             context: context && group.is_none(),
             ids,
@@ -531,6 +539,11 @@ impl Reference {
             given: false,
             holders: Vec::new(),
         }
+    }
+
+    /// Bytes of the host's memory that a share takes.
+    pub(super) fn host(&self, gpu: GpuId) -> u64 {
+        self.costs_of(gpu).map(|cost| cost.host).sum()
     }
 
     /// Groups and channels of a runlist.

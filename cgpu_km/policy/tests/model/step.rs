@@ -11,6 +11,8 @@ pub(super) const PROCESSES: i32 = 4;
 pub(super) const HANDLES: u32 = 14;
 pub(super) const LIMIT: u64 = 64 * MIB;
 pub(super) const MOST_CHANNELS: u64 = 4;
+/// The limit of host memory.
+pub(super) const MOST_HOST: u64 = 24 * MIB;
 
 /// What the driver is to answer.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +29,7 @@ pub(super) enum ModelAnswer {
 pub(super) enum ModelClass {
     Device(GpuId),
     Memory(u64),
+    HostMemory(u64),
     /// A group of channels for an engine.
     Group(u32),
     /// A channel, which counts for the engine if it is below no group.
@@ -96,6 +99,7 @@ impl ModelClass {
                 ..device_request(client, object, gpu)
             },
             Self::Memory(bytes) => memory_request(client, parent, object, bytes),
+            Self::HostMemory(bytes) => host_request(client, parent, object, bytes),
             Self::Group(engine) => Alloc {
                 parent,
                 engine: Some(engine),
@@ -127,6 +131,7 @@ pub(super) fn class() -> impl Strategy<Value = ModelClass> {
         1 => Just(ModelClass::Device(FOREIGN)),
         8 => mib(1..12),
         1 => mib(30..80),
+        4 => (1..12u64).prop_map(|mib| ModelClass::HostMemory(mib * MIB)),
         1 => (1..100u64).prop_map(ModelClass::Memory),
         3 => engine().prop_map(ModelClass::Group),
         6 => engine().prop_map(ModelClass::Channel),

@@ -24,6 +24,10 @@ impl ModelWorld {
             accounting.add_share(gpu, LIMIT).unwrap();
             let most = u32::try_from(MOST_CHANNELS).unwrap();
             accounting.set_channel_limit(gpu, most).unwrap();
+            let host = Some(MOST_HOST);
+            accounting
+                .set_limit_of(gpu, Limited::HostMemory, host)
+                .unwrap();
         }
         // The other one is of an unknown architecture.
         accounting
@@ -134,6 +138,8 @@ impl ModelWorld {
             };
             assert_eq!(told, expected);
             assert_eq!(self.accounting.held(gpu), self.reference.held(gpu));
+            let host = self.accounting.limit_of(gpu, Limited::HostMemory);
+            assert_eq!(host.unwrap().used, self.reference.host(gpu));
         }
         assert_eq!(self.accounting.is_idle(), self.reference.is_idle());
     }

@@ -351,12 +351,17 @@ impl Client {
 
     /// A page of system memory, with the flags that CUDA uses for its small ones.
     pub fn system_page(&self, handle: u32) -> Result<u32, Failure> {
+        self.system_memory(handle, 4096)
+    }
+
+    /// So many bytes of it.
+    pub fn system_memory(&self, handle: u32, bytes: u64) -> Result<u32, Failure> {
         let mut params = [0; 128];
         put_u32(&mut params, 0, DEVICE_HANDLE);
         put_u32(&mut params, 4, 13);
         put_u32(&mut params, 8, 0xC001);
         put_u32(&mut params, 24, 0x3A00_0000);
-        put_u64(&mut params, layout::MEMORY_SIZE_AT, 4096);
+        put_u64(&mut params, layout::MEMORY_SIZE_AT, bytes);
         self.alloc(DEVICE_HANDLE, handle, SYSTEM_MEMORY, &mut params)
     }
 

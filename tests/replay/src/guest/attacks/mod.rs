@@ -21,6 +21,7 @@ mod clients;
 mod controls;
 mod escapes;
 mod files;
+mod host_memory;
 mod limits;
 mod lists;
 mod scene;
@@ -144,6 +145,7 @@ fn own() -> impl Iterator<Item = &'static Own> {
         scratch::ATTACKS,
         stale::ATTACKS,
         limits::OWN_ATTACKS,
+        host_memory::ATTACKS,
     ]
     .into_iter()
     .flatten()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How much an instance may have of what all share: clients, objects, events.
+//! How much an instance may have of what all share: clients, objects, events, host memory.
 
 use cgpu_uapi::{Cause, InstanceLimit, Limited, LIMIT_DEFAULT};
 
@@ -12,6 +12,7 @@ use crate::guest::{
 pub(super) const TESTS: &[Test] = &[
     ("limits: clients and objects, changed while in use", live),
     ("limits: a neighbour has its own", neighbours),
+    ("limits: host memory, changed while in use", host_memory),
 ];
 
 const OBJECT: u32 = 0x5C00_0100;
@@ -92,4 +93,30 @@ fn neighbours() -> Verdict {
     client.close();
     other.close();
     Ok(())
+}
+
+fn host(client: &rm::Client, number: u32, bytes: u64) -> u32 {
+    status(client.system_memory(OBJECT + number, bytes))
+}
+
+fn host_memory() -> Verdict {
+    let instance = Instance::new("hostmemory", 256 * MIB)?;
+    let client = instance.client()?;
+    equal("by default", &host(&client, 0, 64 * MIB), &0)?;
+    set(&instance, Limited::HostMemory, 65 * MIB)?;
+    equal("a page", &host(&client, 1, 4096), &0)?;
+    equal("1 MiB more", &host(&client, 2, MIB), &rm::NO_MEMORY)?;
+    let seen = limit(&instance, Limited::HostMemory)?;
+    let told = (seen.used, seen.limit, seen.is_set, seen.refused);
+    equal("counted", &told, &(64 * MIB + 4096, 65 * MIB, 1, 1))?;
+    // The GPU's memory is another matter.
+    equal("of the GPU", &status(client.memory(OBJECT + 3, MIB)), &0)?;
+    at("free", client.free(OBJECT))?;
+    equal("after a free", &host(&client, 2, MIB), &0)?;
+    client.close();
+    equal(
+        "after all",
+        &limit(&instance, Limited::HostMemory)?.used,
+        &0,
+    )
 }

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory of the host that the driver takes for a program, and charges to nobody.
+
+use super::{
+    attack::Own,
+    scene::{clean_up, Place, GPU, LIMIT, MIB, OWN},
+};
+use crate::{
+    bytes::put_u64,
+    control::Control,
+    guest::{rm, uvm},
+    layout, standin, sys,
+};
+use cgpu_uapi::Limited;
+
+pub(super) const ATTACKS: &[Own] = &[
+    Own {
+        name: "host memory without end (NV01_MEMORY_SYSTEM)",
+        function: "system_mem.c:sysmemConstruct_IMPL",
+        run: objects,
+    },
+    Own {
+        name: "host memory kept by mappings of what was freed",
+        function: "nv-mmap.c:nvidia_vma_open",
+        run: mappings,
+    },
+    Own {
+        name: "host memory in pools of semaphores",
+        function: "uvm_map_external.c:uvm_api_alloc_semaphore_pool",
+        run: pools,
+    },
+    Own {
+        name: "managed memory that fills the host",
+        function: "uvm.c:uvm_mmap",
+        run: managed,
+    },
+];
+
+/// Bytes of each piece, how many pieces a program asks for, and how many an instance may have.
+const PIECE: u64 = 8 * MIB;
+const PIECES: u64 = 24;
+const ALLOWED: u64 = 4;
+/// Where pools and managed memory are.
+const BASE: u64 = 0x7d00_0000_0000;
+/// NVOS33 flags as CUDA passes them for memory.
+const FLAGS: u32 = 0x000c_0000;
+
+/// A program: its files, and how UVM names its GPU.
+struct Taker {
+    folder: String,
+    client: rm::Client,
+    space: uvm::Space,
+}
+
+impl Taker {
+    fn new(place: Place) -> Result<Self, String> {
+        let folder = place.folder("attacker");
+        let gpus = standin::read("gpus")?;
+        let number = standin::number(&gpus, &format!("gpu{GPU}_device_instance"));
+        let number = u32::try_from(number).map_err(|e| e.to_string())?;
+        let client = rm::Client::open(&folder, GPU, number);
+        let client = client.map_err(|e| format!("client: {e}"))?;
+        let space = uvm::Space::open(&folder).map_err(|e| format!("UVM: {e}"))?;
+        Ok(Self {
+            folder,
+            client,
+            space,
+        })
+    }
+
+    /// How many pieces it gets, and why no more.
+    fn take(&self, piece: impl Fn(&Self, u64) -> Result<(), String>) -> (u64, String) {
+        for number in 0..PIECES {
+            if let Err(end) = piece(self, number) {
+                return (number, end);
+            }
+        }
+        (PIECES, "there is no end".to_owned())
+    }
+
+    fn close(self) {
+        self.space.close();
+        self.client.close();
+    }
+}
+
+fn object(program: &Taker, number: u64) -> Result<(), String> {
+    let handle = OWN + u32::try_from(number).map_err(|e| e.to_string())?;
+    let made = program.client.system_memory(handle, PIECE);
+    made.map(drop).map_err(|e| e.to_string())
+}
+
+/// Makes an object, maps a page of it, and frees it. The mapping stays.
+fn mapping(program: &Taker, number: u64) -> Result<(), String> {
+    object(program, number)?;
+    let handle = OWN + u32::try_from(number).map_err(|e| e.to_string())?;
+    let path = format!("{}/nvidiactl", program.folder);
+    let errno = |errno| format!("{path}: errno {errno}");
+    let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC).map_err(errno)?;
+    let names = (program.client.handle, rm::DEVICE_HANDLE, handle);
+    let told = rm::map(program.client.ctl, names, PIECE, FLAGS, fd);
+    told.map_err(|e| format!("RM_MAP_MEMORY: {e}"))?;
+    let (prot, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    let at = BASE + number * PIECE;
+    sys::mmap(at, 4096, prot, shared | libc::MAP_FIXED, fd, 0).map_err(errno)?;
+    sys::close(fd).map_err(errno)?;
+    let freed = program.client.free(handle);
+    freed.map_err(|e| format!("RM_FREE: {e}"))
+}
+
+fn pool(program: &Taker, number: u64) -> Result<(), String> {
+    let mut params = vec![0; 9248];
+    put_u64(&mut params, 0, BASE + number * PIECE);
+    put_u64(&mut params, 8, PIECE);
+    let made = program
+        .space
+        .call(layout::UVM_ALLOC_SEMAPHORE_POOL, &mut params, 9240);
+    made.map_err(|e| e.to_string())
+}
+
+fn range(program: &Taker, number: u64) -> Result<(), String> {
+    let (prot, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    let at = BASE + number * PIECE;
+    let fixed = shared | libc::MAP_FIXED;
+    let mapped = sys::mmap(at, PIECE, prot, fixed, program.space.fd, at);
+    mapped
+        .map(drop)
+        .map_err(|errno| format!("mmap: errno {errno}"))
+}
+
+/// Takes the addresses of [`BASE`] away again.
+fn unmap() -> Result<(), String> {
+    // SAFETY: The attacks of this file alone map something there.
+    let gone = unsafe { sys::munmap(BASE, PIECES * PIECE) };
+    gone.map_err(|errno| format!("munmap: errno {errno}"))
+}
+
+/// Gives an address space of the program's GPU to UVM, so that the GPU can hold managed memory.
+fn enter(program: &Taker) -> Result<(), String> {
+    let mut params = uvm::space_params();
+    let class = uvm::VA_SPACE;
+    let client = &program.client;
+    let made = client.alloc(rm::DEVICE_HANDLE, OWN, class, &mut params);
+    made.map_err(|e| format!("address space: {e}"))?;
+    let named = program.space.register(&uvm::uuid(GPU)?, client.handle, OWN);
+    named.map_err(|e| format!("UVM_REGISTER_GPU_VASPACE: {e}"))
+}
+
+type TakePiece = fn(&Taker, u64) -> Result<(), String>;
+
+/// How many pieces a program gets in a place, and why no more.
+fn taken(place: Place, begin: TakePiece, piece: TakePiece) -> Result<(u64, String), String> {
+    let program = Taker::new(place)?;
+    begin(&program, 0)?;
+    let taken = program.take(piece);
+    unmap()?;
+    program.close();
+    Ok(taken)
+}
+
+/// In an instance of that memory limit, with `ALLOWED` pieces of host memory beside what it has.
+fn in_instance(limit: u64, begin: TakePiece, piece: TakePiece) -> Result<(u64, String), String> {
+    let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
+    clean_up(&control);
+    let errno = |errno| format!("instance: errno {errno}");
+    control.create("attacker", GPU, limit, 1).map_err(errno)?;
+    let what = Limited::HostMemory.number();
+    let host = ALLOWED * PIECE;
+    control
+        .set_limit("attacker", GPU, what, host)
+        .map_err(errno)?;
+    let taken = taken(Place::Instance, begin, piece);
+    let limits = control.limits("attacker", GPU).map_err(errno)?;
+    let left = limits.iter().find(|one| one.what == what);
+    let left = left.map_or(0, |left| left.used);
+    clean_up(&control);
+    match left {
+        0 => taken,
+        left => Err(format!("{left} bytes are still charged")),
+    }
+}
+
+fn compare(limit: u64, most: u64, begin: TakePiece, piece: TakePiece) -> Result<String, String> {
+    let (direct, end) = taken(Place::Driver, begin, piece)?;
+    if direct != PIECES {
+        return Err(format!("{direct} pieces of the driver: {end}"));
+    }
+    match in_instance(limit, begin, piece)? {
+        (count, how) if count == most => Ok(format!("{how} after {count} of {PIECES}")),
+        (count, how) => Err(format!("{how} after {count}, not {most}")),
+    }
+}
+
+fn nothing(_: &Taker, _: u64) -> Result<(), String> {
+    Ok(())
+}
+
+fn objects() -> Result<String, String> {
+    compare(LIMIT, ALLOWED, nothing, object)
+}
+
+fn mappings() -> Result<String, String> {
+    standin::needed("branch 550 refuses the mapping itself (EAGAIN)")?;
+    compare(LIMIT, ALLOWED, nothing, mapping)
+}
+
+fn pools() -> Result<String, String> {
+    compare(LIMIT, ALLOWED, nothing, pool)
+}
+
+/// Of which as much as the instance has of the GPU is on the GPU.
+fn managed() -> Result<String, String> {
+    const ON_GPU: u64 = 3;
+    // And page tables.
+    let limit = ON_GPU * PIECE + MIB;
+    compare(limit, ON_GPU + ALLOWED, |program, _| enter(program), range)
+}
