@@ -280,6 +280,8 @@ void *fake_zalloc(size_t size);
 void fake_free(const void *p);
 extern atomic64_t fake_bytes, fake_allocations;
 extern atomic_t fake_files, fake_mappings, fake_events, fake_faults;
+/* Files of other GPUs that kernel threads were seen to have in their tables. */
+extern atomic_t fake_others_files;
 
 /* fake_file.c */
 struct fake_file *fake_fget(int fd, bool ctl, struct file **filp);

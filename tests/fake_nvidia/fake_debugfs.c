@@ -218,6 +218,7 @@ static int refs_show(struct seq_file *m, void *v)
 		inode_show(m, name, path);
 	}
 	inode_show(m, "uvm", "/dev/nvidia-uvm");
+	seq_printf(m, "others_files: %d\n", atomic_read(&fake_others_files));
 	seq_printf(m, "files: %d\nmappings: %d\nevents: %d\nfaults: %d\n",
 		   atomic_read(&fake_files), atomic_read(&fake_mappings),
 		   atomic_read(&fake_events), atomic_read(&fake_faults));

@@ -171,6 +171,8 @@ static int match_gpu(const void *data, struct file *filp, unsigned int fd)
 	if (!filp || filp->f_op != &nvidia_fops || !filp->private_data)
 		return 0;
 	file = filp->private_data;
+	if (file->gpu != data && current->flags & PF_KTHREAD)
+		atomic_inc(&fake_others_files);
 	return file->gpu == data;
 }
 

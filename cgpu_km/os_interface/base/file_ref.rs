@@ -82,7 +82,7 @@ impl InstalledFile {
     ///
     /// `file` is open.
     pub(in crate::os_interface) unsafe fn new(file: *mut bindings::file) -> Result<Self> {
-        // Close-on-exec: a kernel thread's user-mode helpers start with a copy of its table.
+        // Close-on-exec: what the task starts meanwhile gets a copy of its table.
         // SAFETY: Takes a free descriptor of the current task; there is no precondition.
         let fd = unsafe { bindings::get_unused_fd_flags(bindings::O_CLOEXEC) };
         let fd = c_uint::try_from(fd).map_err(|_| Error::from_errno(fd))?;

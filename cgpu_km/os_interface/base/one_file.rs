@@ -3,8 +3,8 @@
 //!
 //! Some calls name a file by its descriptor. The driver looks the number up in the table of the
 //! task that makes the call, after we did, and other threads of the program can change what it
-//! stands for in between. So the task has another table during the call, which no other task
-//! shares.
+//! stands for in between. Kernel threads share a table, with the files of all of them. So the task
+//! has another table during the call, which no other task shares.
 
 use super::{extra, file_ref::FileRef};
 use core::ptr::from_mut;

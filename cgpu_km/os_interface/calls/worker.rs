@@ -6,9 +6,10 @@
 //! driver's own (`nv_match_dev_state` in kernel-open/nvidia/nv.c); a proxied file is none, and a
 //! real one must never be within reach of a container. So it does not stand in a table of the
 //! caller's either ([`one_file`](crate::os_interface::base::one_file)): another process could take
-//! it out of that meanwhile (`pidfd_getfd`). A kernel thread has a table that no container reaches:
-//! it holds the GPU's template file up there as a decoy, just for the call, and makes the call in
-//! the memory and under the (reduced) credentials of the process that asked.
+//! it out of that meanwhile (`pidfd_getfd`). No container reaches that of a kernel thread. All
+//! kernel threads share one, in which each would find the files of the others, so the worker has
+//! one of its own during a call. The GPU's template file is alone in it, as a decoy. The call is
+//! made in the memory and under the (reduced) credentials of the process that asked.
 //! Calls that depend on the caller's PID must not go this way.
 //!
 //! There is one worker per GPU, since a call may be slow: the first client of a GPU can wait for
@@ -25,7 +26,8 @@ use crate::os_interface::{
     base::{
         creds::{self, Reduced},
         extra,
-        file_ref::InstalledFile,
+        file_ref::FileRef,
+        one_file,
         thread::{Priority, Thread, ThreadTask},
         wait::Completion,
     },
@@ -167,13 +169,16 @@ impl Job {
         // SAFETY: The job is not done, so by the invariant of `DriverCall` it is still there.
         let request = unsafe { self.request.as_ref() };
         // SAFETY: A backing file is open.
-        let _decoy = unsafe { InstalledFile::new(template.as_ptr()) }?;
+        let decoy = unsafe { FileRef::get(template.as_non_null()) };
         let _mm = BorrowedMm::enter(self.mm);
-        self.creds.with(|| {
-            // SAFETY: `forward` made the request for an open file of its backing file; `_mm` made
-            // the caller's address space the current one.
-            unsafe { request.execute() }
-        })
+        let execute = || {
+            self.creds.with(|| {
+                // SAFETY: `forward` made the request for an open file of its backing file; `_mm`
+                // made the caller's address space the current one.
+                unsafe { request.execute() }
+            })
+        };
+        one_file::with_only(&decoy, execute)?
     }
 }
 

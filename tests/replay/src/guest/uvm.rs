@@ -98,11 +98,16 @@ impl Space {
         }
     }
 
-    /// A GPU and an object of class [`VA_SPACE`] on it.
-    pub fn register(&self, gpu: &[u8; 16], client: u32, object: u32) -> Result<(), Failure> {
+    /// A GPU alone.
+    pub fn register_gpu(&self, gpu: &[u8; 16]) -> Result<(), Failure> {
         let mut params = [0; 40];
         params[..16].copy_from_slice(gpu);
-        self.call(REGISTER_GPU, &mut params, 36)?;
+        self.call(REGISTER_GPU, &mut params, 36)
+    }
+
+    /// A GPU and an object of class [`VA_SPACE`] on it.
+    pub fn register(&self, gpu: &[u8; 16], client: u32, object: u32) -> Result<(), Failure> {
+        self.register_gpu(gpu)?;
         let mut params = [0; 32];
         params[..16].copy_from_slice(gpu);
         put_u32(&mut params, 20, client);

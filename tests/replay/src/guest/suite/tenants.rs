@@ -13,13 +13,16 @@ use crate::{
             at, control, device_instance, equal, fails, holds, second_gpu, sys, tests, Verdict,
             GIB, GPU, MIB,
         },
+        uvm::{uuid, Space},
     },
+    standin,
 };
 
 tests! {
     "tenants: a name on two GPUs needs the GPU" => ambiguous;
     "tenants: one control node, a limit for each GPU" => two_limits;
     "tenants: a GPU that is not the tenant's is closed" => other_gpu;
+    "tenants: workers do not see each other's files" => workers;
 }
 
 /// The second GPU's minor.
@@ -69,6 +72,31 @@ fn two_limits() -> Verdict {
         equal("charged", &(used(GPU)?, used(other)?), &(0, GIB / 2))?;
         second.close();
         equal("charged", &(used(GPU)?, used(other)?), &(0, 0))
+    })
+}
+
+/// Registers a GPU with UVM again and again, which its worker does.
+fn register(name: &str, gpu: u32) -> Verdict {
+    let uuid = uuid(gpu)?;
+    for _ in 0..500 {
+        let space = at("UVM", Space::open(&folder(name)))?;
+        at("register", space.register_gpu(&uuid))?;
+        space.close();
+    }
+    Ok(())
+}
+
+fn workers() -> Verdict {
+    on_both("workers", |_, other| {
+        let seen = || Ok::<_, String>(standin::number(&standin::read("refs")?, "others_files"));
+        let before = seen()?;
+        let both = std::thread::scope(|scope| {
+            let theirs = scope.spawn(|| register("workers", other));
+            let own = register("workers", GPU);
+            own.and(theirs.join().unwrap_or_else(|_| Err("a panic".to_owned())))
+        });
+        both?;
+        equal("files of the other worker", &seen()?, &before)
     })
 }
 
