@@ -496,6 +496,7 @@ mod tests {
             device_instance: None,
             bytes: 0,
             tables: 0,
+            host: 0,
             page: PageSize::Small,
             engine: None,
             memory: None,

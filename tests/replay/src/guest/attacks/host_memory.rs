@@ -26,7 +26,7 @@ pub(super) const ATTACKS: &[Own] = &[
     },
     Own {
         name: "host memory in pools of semaphores",
-        function: "uvm_map_external.c:uvm_api_alloc_semaphore_pool",
+        function: "uvm_va_range.c:uvm_api_alloc_semaphore_pool",
         run: pools,
     },
     Own {
