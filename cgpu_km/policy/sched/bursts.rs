@@ -73,23 +73,31 @@ impl Scheduler {
     pub(super) fn grow_lags(&mut self, now: Nanos) {
         let passed = now.saturating_sub(self.lags_until);
         self.lags_until = now;
-        let burst = self.rules.burst;
-        for instance in self.fleet.instances_mut() {
-            let (had, burst) = (
-                instance.account.gpu_time,
-                instance.terms.burst.unwrap_or(burst),
-            );
-            instance.recent_use.note(now, had, burst);
-        }
         if passed == 0 {
             return;
         }
+        self.note_use(now, passed);
         let in_windows = self.mode == Mode::Windows;
         self.grow(now, passed, |scheduler, instance| {
             let mut others = scheduler.fleet.competing().filter(|i| i.id != instance.id);
             let capped = scheduler.rules.cap(instance.terms.weight).is_some();
             capped || !in_windows && others.next().is_some()
         });
+    }
+
+    /// Notes what instances had until now, and what their shares came to in the time that passed.
+    fn note_use(&mut self, now: Nanos, passed: Nanos) {
+        for at in 0..self.fleet.instances().count() {
+            let Some(instance) = self.fleet.instances().nth(at) else {
+                break;
+            };
+            let entitled = portion(passed, self.lag_share(now, instance), WHOLE);
+            let (had, burst) = (instance.account.gpu_time, self.burst_of(instance));
+            if let Some(instance) = self.fleet.instances_mut().nth(at) {
+                instance.recent_use.entitle(entitled);
+                instance.recent_use.note(now, had, burst);
+            }
+        }
     }
 
     /// A window is over that was so long: lags grow with it.
@@ -142,10 +150,7 @@ impl Scheduler {
     /// A program that pauses between its steps and has its share nevertheless is owed nothing for
     /// the pauses: a service beside it would wait for it as if both left theirs.
     fn leaves_share(&self, now: Nanos, instance: &SchedInstance) -> bool {
-        let used = |i: &SchedInstance| {
-            let share = self.lag_share(now, i);
-            i.recent_use.of_share(now, i.account.gpu_time, share)
-        };
+        let used = |i: &SchedInstance| i.recent_use.of_share(i.account.gpu_time);
         let own = used(instance);
         let had_less = |i: &&SchedInstance| i.id != instance.id && used(i) < own;
         let mut those = self.fleet.competing().filter(had_less);
