@@ -51,19 +51,33 @@ impl Scheduler {
 
     /// Lags grow by their part of so much time, for the instances that `which` tells.
     fn grow(&mut self, now: Nanos, time: Nanos, which: impl Fn(&Self, &SchedInstance) -> bool) {
-        for at in 0..self.fleet.instances().count() {
-            let Some(instance) = self.fleet.instances().nth(at) else {
-                break;
-            };
-            if !self.lag_grows(instance) || !which(self, instance) {
-                continue;
+        let by = |scheduler: &Self, instance: &SchedInstance| {
+            if !scheduler.lag_grows(instance) || !which(scheduler, instance) {
+                return None;
             }
-            let entitled = portion(time, self.lag_share(now, instance), WHOLE);
+            let entitled = portion(time, scheduler.lag_share(now, instance), WHOLE);
             // What it has had of its window is not charged yet.
-            let used = self.turn.used_by(instance.id, now);
-            let burst = self.burst_of(instance).saturating_add(used);
+            let used = scheduler.turn.used_by(instance.id, now);
+            Some((entitled, scheduler.burst_of(instance).saturating_add(used)))
+        };
+        self.update_each(by, |instance, (entitled, burst)| {
+            instance.lag.grow(entitled, burst);
+        });
+    }
+
+    /// Changes each instance by what `see` makes of it and the others, if it makes anything.
+    fn update_each<T>(
+        &mut self,
+        see: impl Fn(&Self, &SchedInstance) -> Option<T>,
+        change: impl Fn(&mut SchedInstance, T),
+    ) {
+        for at in 0..self.fleet.instances().count() {
+            let seen = self.fleet.instances().nth(at);
+            let Some(seen) = seen.and_then(|instance| see(self, instance)) else {
+                continue;
+            };
             if let Some(instance) = self.fleet.instances_mut().nth(at) {
-                instance.lag.grow(entitled, burst);
+                change(instance, seen);
             }
         }
     }
@@ -87,17 +101,16 @@ impl Scheduler {
 
     /// Notes what instances had until now, and what their shares came to in the time that passed.
     fn note_use(&mut self, now: Nanos, passed: Nanos) {
-        for at in 0..self.fleet.instances().count() {
-            let Some(instance) = self.fleet.instances().nth(at) else {
-                break;
-            };
-            let entitled = portion(passed, self.lag_share(now, instance), WHOLE);
-            let (had, burst) = (instance.account.gpu_time, self.burst_of(instance));
-            if let Some(instance) = self.fleet.instances_mut().nth(at) {
-                instance.recent_use.entitle(entitled);
-                instance.recent_use.note(now, had, burst);
-            }
-        }
+        let by = |scheduler: &Self, instance: &SchedInstance| {
+            let entitled = portion(passed, scheduler.lag_share(now, instance), WHOLE);
+            Some((entitled, scheduler.burst_of(instance)))
+        };
+        self.update_each(by, |instance, (entitled, burst)| {
+            instance.recent_use.entitle(entitled);
+            instance
+                .recent_use
+                .note(now, instance.account.gpu_time, burst);
+        });
     }
 
     /// A window is over that was so long: lags grow with it.

@@ -157,7 +157,8 @@ impl Scheduler {
             // A gate that was opened by a launch just now is not armed again first. If it were, a
             // program that launches sooner than the call is answered would have it armed for ever,
             // and its window would never begin.
-            let heard = holder.lag.rules() || holder.habits.heard_at() > given_at;
+            let heard_since = |given_at| holder.habits.heard_at() > given_at;
+            let heard = holder.lag.rules() || given_at.is_some_and(heard_since);
             holder.door.want(match stands {
                 Position::Open if heard => stands,
                 _ => Position::Armed,

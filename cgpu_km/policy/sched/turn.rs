@@ -30,8 +30,8 @@ impl OpenWindow {
 pub(super) enum Window {
     /// No instance has it.
     Nobody,
-    /// The calls for its holder are being made.
-    Due { holder: InstanceId },
+    /// The calls for its holder are being made. It was given to it then.
+    Due { holder: InstanceId, given_at: Nanos },
     /// It has begun.
     Open(OpenWindow),
 }
@@ -44,8 +44,6 @@ pub(super) struct GpuTurn {
     /// 0: the next one begins at once.
     pub(super) length: Nanos,
     window: Window,
-    /// When the window was last given to an instance.
-    given_at: Nanos,
     /// The holder of the last window that began.
     last: Option<InstanceId>,
     /// When the last call that made room took effect.
@@ -65,7 +63,6 @@ impl GpuTurn {
             began: 0,
             length: 0,
             window: Window::Nobody,
-            given_at: 0,
             last: None,
             free_at: 0,
             switches: 0,
@@ -78,7 +75,7 @@ impl GpuTurn {
     pub(super) fn holder(&self) -> Option<InstanceId> {
         match self.window {
             Window::Nobody => None,
-            Window::Due { holder } | Window::Open(OpenWindow { holder, .. }) => Some(holder),
+            Window::Due { holder, .. } | Window::Open(OpenWindow { holder, .. }) => Some(holder),
         }
     }
 
@@ -141,8 +138,10 @@ impl GpuTurn {
 
     /// An instance is next, or nobody is in this turn.
     pub(super) fn give_window(&mut self, now: Nanos, holder: Option<InstanceId>) {
-        self.window = holder.map_or(Window::Nobody, |holder| Window::Due { holder });
-        self.given_at = now;
+        self.window = holder.map_or(Window::Nobody, |holder| Window::Due {
+            holder,
+            given_at: now,
+        });
         self.free_at = now;
     }
 
@@ -164,9 +163,12 @@ impl GpuTurn {
         self.ended_at
     }
 
-    /// When the window was last given to an instance.
-    pub(super) fn given_at(&self) -> Nanos {
-        self.given_at
+    /// When the window was given to its holder, if it has not begun.
+    pub(super) fn given_at(&self) -> Option<Nanos> {
+        match self.window {
+            Window::Due { given_at, .. } => Some(given_at),
+            Window::Nobody | Window::Open(_) => None,
+        }
     }
 
     /// Ends the window; the one that had begun, if it had.
