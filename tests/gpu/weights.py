@@ -130,9 +130,9 @@ class Gpu:
         self.kept = kept and kept.with_suffix(f".{minor or 0}.json")
         self.alone = json.loads(self.kept.read_text()) if kept and self.kept.exists() else {}
 
-    def know(self, kind, seconds, again=False):
-        """Measures a kind of program, unless that was done and is not asked for again."""
-        if kind in self.alone and not again:
+    def know(self, kind, seconds):
+        """Measures a kind of program, unless that was done and still holds."""
+        if kind in self.alone and kind not in PACED_BY_PROCESSOR:
             return
         one = [("1", *kind.split(":"))]
         # The first one of all finds out itself how many steps a microsecond is.
@@ -199,15 +199,17 @@ def measure(folder, cases, seconds, gpus=(None,), logs=None, kept=None, options=
         + [f"{kernel}:{depth}" for case in cases for _, kernel, depth in parse(case)[2]]
     )
     with concurrent.futures.ThreadPoolExecutor(len(gpus)) as pool:
-        for kind in kinds:
-            for done in [pool.submit(gpu.know, kind, seconds) for gpu in gpus]:
-                done.result()
+
+        def know(kinds):
+            for kind in kinds:
+                for done in [pool.submit(gpu.know, kind, seconds) for gpu in gpus]:
+                    done.result()
+
+        know(kind for kind in kinds if kind not in PACED_BY_PROCESSOR)
         for first in range(0, len(cases), len(gpus)):
             together = cases[first : first + len(gpus)]
             here = {f"{kernel}:{depth}" for c in together for _, kernel, depth in parse(c)[2]}
-            for kind in sorted(here & PACED_BY_PROCESSOR):
-                for done in [pool.submit(gpu.know, kind, seconds, True) for gpu in gpus]:
-                    done.result()
+            know(sorted(here & PACED_BY_PROCESSOR))
             named = [
                 logs / f"{first + place}.log" if logs else None for place in range(len(together))
             ]
