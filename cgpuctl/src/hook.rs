@@ -14,7 +14,7 @@
 //! Every call first removes the instances of containers that are gone without a `poststop`, which a
 //! journal in `/run` tells. Nothing of NVIDIA's is called or replaced.
 
-mod bundle;
+pub(crate) mod bundle;
 pub(crate) mod devices;
 pub mod journal;
 mod mask;

@@ -10,7 +10,14 @@
 //! Which runtime that is: the program that `CGPU_OCI_RUNTIME` names, otherwise `runc` or `crun`,
 //! whichever `PATH` has first.
 
-use crate::{error::Problem, hook::settings::Environment, host::PathError};
+use crate::{
+    error::Problem,
+    hook::{
+        bundle::{config_of, no_config, read_config},
+        settings::Environment,
+    },
+    host::PathError,
+};
 use serde_json::{json, Value};
 use std::{
     ffi::{OsStr, OsString},
@@ -49,13 +56,13 @@ pub enum RuntimeError {
     /// The container asks for an instance, and there is no hook that could make it.
     #[error("the container's environment asks for memory of a GPU, and {0} is not there; install cgpu again")]
     NoHook(PathBuf),
-    /// The configuration has another form than OCI's.
-    #[error("{file} is not a container's configuration: {why}", file = .0.display(), why = .1)]
-    Configuration(PathBuf, String),
+    /// The configuration cannot be read, or has another form than OCI's.
+    #[error("{0}")]
+    Configuration(String),
     /// The real runtime could not be started.
     #[error("{runtime} cannot be started: {why}", runtime = .0.display(), why = .1)]
     Start(PathBuf, std::io::Error),
-    /// A file could not be read or written.
+    /// A file could not be written.
     #[error("{}", Problem::Path(.0.clone()))]
     Path(PathError),
 }
@@ -143,13 +150,8 @@ fn is_program(place: &Path) -> bool {
 ///
 /// The hook is not there, or the configuration could not be read or written.
 pub fn prepare(bundle: &Path, hook: &Path) -> Result<bool, RuntimeError> {
-    let path = bundle.join("config.json");
-    let bytes = fs::read(&path)
-        .map_err(PathError::on("reading", &path))
-        .map_err(RuntimeError::Path)?;
-    let bad =
-        |why: &dyn std::fmt::Display| RuntimeError::Configuration(path.clone(), why.to_string());
-    let mut config: Value = serde_json::from_slice(&bytes).map_err(|why| bad(&why))?;
+    let path = config_of(bundle);
+    let mut config: Value = read_config(&path).map_err(RuntimeError::Configuration)?;
     if !Environment(&environment(&config)).asks() {
         return Ok(false);
     }
@@ -158,7 +160,8 @@ pub fn prepare(bundle: &Path, hook: &Path) -> Result<bool, RuntimeError> {
     }
     let mut changed = false;
     for (point, word) in POINTS {
-        changed |= add(&mut config, point, word, hook).map_err(|why| bad(&why))?;
+        let added = add(&mut config, point, word, hook);
+        changed |= added.map_err(|why| RuntimeError::Configuration(no_config(&path, why)))?;
     }
     if changed {
         replace(&path, &config).map_err(RuntimeError::Path)?;

@@ -3,8 +3,12 @@
 //! the bundle (runtime-spec: `runtime.md`, `config.md`). Only what is needed of it.
 
 use crate::{error::Problem, host::PathError};
-use serde::Deserialize;
-use std::{fs, io::Read, path::PathBuf};
+use serde::{de::DeserializeOwned, Deserialize};
+use std::{
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 /// NVIDIA's major number: what the real GPUs' nodes have.
 const NVIDIA_MAJOR: i64 = 195;
@@ -82,15 +86,31 @@ pub(super) fn state(input: &mut dyn Read) -> Result<ContainerState, String> {
         .map_err(|e| format!("stdin is not the state of a container, as a runtime gives it: {e}"))
 }
 
+/// Where the configuration of a bundle is.
+pub(crate) fn config_of(bundle: &Path) -> PathBuf {
+    bundle.join("config.json")
+}
+
+/// Reads a configuration, as far as `T` has it.
+pub(crate) fn read_config<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
+    let bytes = fs::read(path)
+        .map_err(PathError::on("reading", path))
+        .map_err(|error| Problem::Path(error).to_string())?;
+    serde_json::from_slice(&bytes).map_err(|e| no_config(path, e))
+}
+
+/// Says that a file is no configuration.
+pub(crate) fn no_config(path: &Path, why: impl std::fmt::Display) -> String {
+    format!(
+        "{} is not a container's configuration: {why}",
+        path.display()
+    )
+}
+
 impl ContainerState {
     /// Reads the configuration.
     pub(super) fn config(&self) -> Result<Config, String> {
-        let path = self.bundle.join("config.json");
-        let bytes = fs::read(&path)
-            .map_err(PathError::on("reading", &path))
-            .map_err(|error| Problem::Path(error).to_string())?;
-        serde_json::from_slice(&bytes)
-            .map_err(|e| format!("{} is not a container's configuration: {e}", path.display()))
+        read_config(&config_of(&self.bundle))
     }
 
     /// The container's root, as processes that have not entered it see it.
