@@ -10,6 +10,8 @@ mean."""
 import json
 import sys
 
+from svg import text, write
+
 SHARERS = {
     "native": "the driver",
     "hami": "HAMi-core",
@@ -30,10 +32,6 @@ TOKENS = "llm,train"
 WIDTH, BAR, LEFT, SCALE = 760, 16, 190, 190
 MOST_TIMES, MOST_MS = 10, 60
 BLUE, CYAN, YELLOW = "#4477aa", "#66ccee", "#ccbb44"
-
-
-def text(x, y, words, anchor="start", size=12):
-    return f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}">{words}</text>'
 
 
 def bar(x, y, width, fill, label):
@@ -121,11 +119,7 @@ def main():
     data = Data(sys.argv[1])
     for draw, path in zip((sharers, periods), sys.argv[2:4], strict=True):
         drawn, height = draw(data)
-        body = "\n".join(drawn)
-        size = f'width="{WIDTH}" height="{height}"'
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif">'
-        with open(path, "w", encoding="utf-8") as svg:
-            svg.write(f'{head}\n<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n')
+        write(path, WIDTH, height, drawn)
 
 
 if __name__ == "__main__":

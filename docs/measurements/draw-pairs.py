@@ -9,13 +9,11 @@ and `run`. The figure in a square is the larger of the two errors, in percent of
 import json
 import sys
 
+from svg import text, write
+
 CELL, LEFT, TOP, GAP = 40, 80, 70, 40
 # Up to so many percent, and the fill.
 FILLS = ((1, "#228833"), (2, "#bbcc33"), (5, "#ee8866"), (float("inf"), "#aa3377"))
-
-
-def text(x, y, words, size=11, anchor="middle"):
-    return f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}">{words}</text>'
 
 
 def error(row):
@@ -33,11 +31,11 @@ def programs(row):
 def grid(rows, left, title):
     """The squares of a run."""
     kinds = list(dict.fromkeys(programs(row)[0] for row in rows))
-    drawn = [text(left + len(kinds) * CELL / 2, 20, title, 14)]
-    drawn.append(text(left + len(kinds) * CELL / 2, 40, "the program of the quarter"))
+    drawn = [text(left + len(kinds) * CELL / 2, 20, title, "middle", 14)]
+    drawn.append(text(left + len(kinds) * CELL / 2, 40, "the program of the quarter", "middle", 11))
     for at, kind in enumerate(kinds):
-        drawn.append(text(left + at * CELL + CELL / 2, TOP - 8, kind, 9))
-        drawn.append(text(left - 4, TOP + at * CELL + CELL / 2 + 4, kind, 9, "end"))
+        drawn.append(text(left + at * CELL + CELL / 2, TOP - 8, kind, "middle", 9))
+        drawn.append(text(left - 4, TOP + at * CELL + CELL / 2 + 4, kind, "end", 9))
     for row in rows:
         first, second = programs(row)
         x, y = left + kinds.index(second) * CELL, TOP + kinds.index(first) * CELL
@@ -45,7 +43,7 @@ def grid(rows, left, title):
         fill = next(fill for most, fill in FILLS if off <= most)
         size = f'width="{CELL - 2}" height="{CELL - 2}"'
         drawn.append(f'<rect x="{x}" y="{y}" {size} fill="{fill}"/>')
-        drawn.append(text(x + CELL / 2 - 1, y + CELL / 2 + 4, f"{off:.1f}"))
+        drawn.append(text(x + CELL / 2 - 1, y + CELL / 2 + 4, f"{off:.1f}", "middle", 11))
     return drawn, left + len(kinds) * CELL, TOP + len(kinds) * CELL
 
 
@@ -60,12 +58,8 @@ def main():
         drawn += more
         left = right + LEFT
     legend = "rows: the program of three quarters; kernel in microseconds : depth"
-    drawn.append(text(LEFT, bottom + 20, legend, 11, "start"))
-    body = "\n".join(drawn)
-    size = f'width="{left - LEFT + GAP}" height="{bottom + 30}"'
-    with open(sys.argv[2], "w", encoding="utf-8") as svg:
-        svg.write(f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif">\n')
-        svg.write(f'<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n')
+    drawn.append(text(LEFT, bottom + 20, legend, size=11))
+    write(sys.argv[2], left - LEFT + GAP, bottom + 30, drawn)
 
 
 if __name__ == "__main__":
