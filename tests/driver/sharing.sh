@@ -12,6 +12,8 @@
 # Kernels of so many microseconds, for so many seconds.
 LENGTH=10000
 TIME=6
+# How often programs are killed in the midst of their work.
+KILLS=3
 # works INSTANCE: a program that always has work; what it says is in $out/work.INSTANCE.
 works() { inside "$1" timeout -s KILL 900 cuda-check --work $LENGTH $TIME >"$out/work.$1" 2>&1; }
 begun() { grep -q begins "$out/work.$1"; }
@@ -35,6 +37,18 @@ share() {
 	return 1
 }
 given() { value "$1" gpu_time_ns; }
+# killed TIMES: a program in each instance is killed while its kernels run, so many times.
+killed() {
+	for time in $(seq "$1"); do
+		echo "time $time"
+		works a &
+		works b &
+		within 60 begun a || return 1
+		within 60 begun b || return 1
+		killall -9 cuda-check
+		wait
+	done
+}
 idle() { is "$(value "$1" memory_used_bytes)" 0 && is "$(value "$1" open_file_count)" 0; }
 
 load_driver
@@ -73,6 +87,12 @@ killall -9 cuda-check
 wait
 check "nothing is left of a's program" within 20 idle a
 check "nothing is left of b's program" within 20 idle b
+
+# The driver stops the channels of a killed program, unmaps its memory, and frees the channels, in
+# this order. A kernel that ended in between would write to unmapped memory (Xid 31 in the log).
+check "programs are killed while their kernels run" killed $KILLS
+check "nothing is left of a's programs" within 20 idle a
+check "nothing is left of b's programs" within 20 idle b
 
 # Suspended, a program waits and loses nothing.
 TIME=6

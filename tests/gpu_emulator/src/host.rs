@@ -135,6 +135,29 @@ impl Host {
         is_there
     }
 
+    /// Removes a channel, or all channels of a group, from the runlist, or puts them back. A
+    /// removed channel does nothing, because the driver then unmaps its memory
+    /// (`uvm_va_space_mm_shutdown`). NVIDIA's firmware waits some seconds for the channel to become
+    /// idle, unless the stop is immediate (ctrla06fgpfifo.h); this one never waits. Returns whether
+    /// there is such a channel.
+    pub fn schedule(&mut self, object: ObjectId, on: bool) -> bool {
+        let all = self.channels.iter_mut();
+        let named = all.filter(|(_, other)| other.object == object || other.group == object);
+        let mut is_there = false;
+        for (id, entry) in named {
+            is_there = true;
+            if on {
+                entry.channel.stopped = false;
+                self.blocked.insert(*id);
+            } else {
+                entry.channel.stop();
+                self.engine.remove(*id);
+                self.blocked.remove(id);
+            }
+        }
+        is_there
+    }
+
     /// The group of a channel; anything else is its own.
     fn group_of(&self, object: ObjectId) -> ObjectId {
         let channel = self.channels.values().find(|other| other.object == object);
@@ -258,7 +281,7 @@ impl Host {
         let space = self.space(self.channels.get(&id)?);
         let entry = self.channels.get_mut(&id)?;
         self.blocked.remove(&id);
-        if entry.channel.disabled || entry.channel.faulted {
+        if entry.channel.rests() {
             return None;
         }
         let Some(space) = space else {
@@ -308,3 +331,6 @@ impl Host {
         (self.doorbells, self.methods)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -193,7 +193,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A QMD of version 4 that releases one word.
+    /// A QMD of version 4 that releases one word, and has parameters for a kernel at 0x8000.
     pub(crate) fn version_4(semaphore: u64, payload: u64) -> Vec<u8> {
         let mut bytes = vec![0; QMD_BYTES];
         set(&mut bytes, MAJOR_VERSION, 4);
@@ -204,6 +204,7 @@ pub(crate) mod tests {
         set(&mut bytes, at.payload[0], payload);
         set(&mut bytes, VERSION_4.grid[0], 132);
         set(&mut bytes, VERSION_4.constants[0], 0x8000 >> 6);
+        set(&mut bytes, VERSION_4.constants_size, 0x400 >> 4);
         bytes
     }
 

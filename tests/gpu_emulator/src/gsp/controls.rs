@@ -18,7 +18,7 @@ pub enum Control {
 }
 
 /// The driver tells: memory for the firmware's own buffers, modes of units that are not emulated,
-/// caches and translations to forget, and channels that run anyhow.
+/// caches and translations to forget, and engines of channels that are bound anyhow.
 const TOLD: &[&str] = &[
     "NV0080_CTRL_CMD_DMA_UNSET_PAGE_DIRECTORY",
     "NV0080_CTRL_CMD_INTERNAL_PERF_CUDA_LIMIT_DISABLE",
@@ -51,11 +51,8 @@ const TOLD: &[&str] = &[
     "NV2080_CTRL_CMD_NVLINK_DISABLE_DL_INTERRUPTS",
     "NV2080_CTRL_CMD_NVLINK_PROCESS_INIT_DISABLED_LINKS",
     "NV83DE_CTRL_CMD_DEBUG_SET_EXCEPTION_MASK",
-    "NVA06C_CTRL_CMD_GPFIFO_SCHEDULE",
     "NVA06C_CTRL_CMD_INTERNAL_PROMOTE_FAULT_METHOD_BUFFERS",
-    "NVA06F_CTRL_CMD_GPFIFO_SCHEDULE",
     "NVA06F_CTRL_CMD_BIND",
-    "NVA06F_CTRL_CMD_STOP_CHANNEL",
 ];
 
 /// What this GPU has not: NVLink, MIG, confidential computing, graphics beyond compute, traces of

@@ -172,6 +172,16 @@ fn knowing(
     if command == number("NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS") {
         return Some(disable_channels(units, params));
     }
+    if command == number("NVA06F_CTRL_CMD_STOP_CHANNEL") {
+        return Some(Ok(stop(units, object)));
+    }
+    let schedules = [
+        "NVA06C_CTRL_CMD_GPFIFO_SCHEDULE",
+        "NVA06F_CTRL_CMD_GPFIFO_SCHEDULE",
+    ];
+    if schedules.into_iter().any(|name| command == number(name)) {
+        return Some(schedule(units, object, params));
+    }
     if command == number("NVA06C_CTRL_CMD_SET_TIMESLICE") {
         return Some(set_timeslice(units, object, params));
     }
@@ -241,6 +251,23 @@ fn set_preemption(units: &mut Units, client: u32, params: &mut [u8]) -> Result<u
         let waits = mode.word("cilpPreemptMode") != CILP;
         units.host.set_waits(ObjectId { client, handle }, waits);
     }
+    Ok(0)
+}
+
+/// Removes a channel from its runlist.
+fn stop(units: &mut Units, channel: ObjectId) -> u32 {
+    if units.host.schedule(channel, false) {
+        return 0;
+    }
+    units.facts.abi.word("NV_ERR_INVALID_OBJECT_HANDLE")
+}
+
+/// Puts a channel, or the channels of a group, on the runlist or removes them. The parameters are
+/// the same for both.
+fn schedule(units: &mut Units, object: ObjectId, params: &mut [u8]) -> Result<u32, TooShort> {
+    let name = "NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS";
+    let on = Record::of(&units.facts.abi, name, params)?.get("bEnable") != 0;
+    units.host.schedule(object, on);
     Ok(0)
 }
 

@@ -103,6 +103,8 @@ pub struct Channel {
     pub disabled: bool,
     /// A fault stopped it; only its end helps.
     pub faulted: bool,
+    /// It is off its runlist (STOP_CHANNEL), until it is scheduled again.
+    pub stopped: bool,
     get: u32,
     extended_base: u64,
     /// Classes of the engines, by subchannel.
@@ -122,6 +124,7 @@ impl Channel {
             setup,
             disabled: false,
             faulted: false,
+            stopped: false,
             get: 0,
             extended_base: 0,
             objects: [0; 8],
@@ -148,6 +151,18 @@ impl Channel {
             }
         }
         Ok(())
+    }
+
+    /// Removes it from its runlist. Its running kernels end without effect: neither their
+    /// semaphores nor what waits for them is written.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+        self.kernels.clear();
+    }
+
+    /// Whether it does nothing now.
+    pub fn rests(&self) -> bool {
+        self.disabled || self.faulted || self.stopped
     }
 
     /// Whether a method waits for kernels that are under way: copies by the same channel do, and
