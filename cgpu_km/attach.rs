@@ -34,6 +34,7 @@ use crate::{
     },
     os_interface::{
         host_memory,
+        log::pr_warn,
         rmapi::{KernelClient, Missing},
         shared_page::DriverPage,
         BackingFile, DeviceNumber, Frame,
@@ -41,7 +42,8 @@ use crate::{
     policy::channel_limit::Engines,
     uapi::{self, put_text, Cause},
 };
-use kernel::{fmt, prelude::*, str::CString, sync::Arc};
+use core::fmt;
+use kernel::{prelude::*, str::CString, sync::Arc};
 use rm::{answer, check, escape, Rm, DEVICE};
 
 /// Major number of the control and GPU devices (`NV_MAJOR_DEVICE_NUMBER`, nv-chardev-numbers.h).
@@ -175,7 +177,7 @@ pub fn open_gpu(minor: u32) -> Result<Arc<BackingFile>, Failure> {
         major: NVIDIA_MAJOR,
         minor,
     };
-    let path = CString::try_from_fmt(fmt!("/dev/nvidia{minor}"))?;
+    let path = CString::try_from_fmt(format_args!("/dev/nvidia{minor}"))?;
     open(&path, |n| n == number)
 }
 
@@ -200,6 +202,7 @@ fn open(
 
 /// Finds the driver and its GPUs. A driver of an unknown branch is taken for one of
 /// `assumed_branch`, unless that is 0.
+#[inline(never)] // Its records would stand in the frame of `Registry::attach`.
 pub fn probe(assumed_branch: u32) -> Result<Found, Failure> {
     let control = open_control()?;
     let driver = find_driver(&control, assumed_branch)?;
@@ -441,7 +444,7 @@ fn pci_text(card: &Card) -> Result<[u8; 16], Failure> {
     let bus = card_info::BUS.get(card).unwrap_or_default();
     let slot = card_info::SLOT.get(card).unwrap_or_default();
     // A GPU is always the first function of its device.
-    let text = CString::try_from_fmt(fmt!("{domain:04x}:{bus:02x}:{slot:02x}.0"))?;
+    let text = CString::try_from_fmt(format_args!("{domain:04x}:{bus:02x}:{slot:02x}.0"))?;
     let mut field = [0; 16];
     put_text(&mut field, uapi::text(text.to_bytes()));
     Ok(field)

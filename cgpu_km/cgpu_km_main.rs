@@ -12,9 +12,12 @@
 #[macro_use]
 extern crate zerocopy_derive;
 
-use core::borrow::Borrow;
 use kernel::{prelude::*, sync::Arc};
-use os_interface::control_device::ControlDevice;
+use os_interface::{
+    control_device::ControlDevice,
+    entry::{entry, Module, Parameters},
+    log::pr_info,
+};
 use registry::{Registry, Settings, Views};
 
 // The kernel's side: the only unsafe code, the only C, the only kernel bindings.
@@ -42,20 +45,6 @@ pub mod procfs;
 pub mod registry;
 pub mod sched;
 
-module! {
-    type: CgpuModule,
-    name: "cgpu_km",
-    authors: ["The cGPU developers"],
-    description: "Shares an NVIDIA GPU between containers",
-    license: "GPL",
-    params: {
-        unsafe_assume_branch: u32 {
-            default: 0,
-            description: "For an NVIDIA driver of a branch without tables: use those of this branch (535, 550, 570, 580, 595). Memory limits and the walls between tenants may then not hold",
-        },
-    },
-}
-
 struct CgpuModule {
     // First: no command comes any more. It holds the registry, which goes with it.
     _control: Arc<ControlDevice<control::Commands>>,
@@ -63,13 +52,11 @@ struct CgpuModule {
     _scratch: os_interface::Scratch,
 }
 
-impl kernel::Module for CgpuModule {
-    fn init(_module: &'static ThisModule) -> Result<Self> {
-        // Linux 7.2 gives a reference to a parameter's value, later ones the value.
-        let assumed_branch = module_parameters::unsafe_assume_branch.value();
+impl Module for CgpuModule {
+    fn start(parameters: Parameters) -> Result<Self> {
         let scratch = os_interface::Scratch::start()?;
         let registry = Registry::new(Settings {
-            assumed_branch: *Borrow::<u32>::borrow(&assumed_branch),
+            assumed_branch: parameters.assumed_branch,
             views: Views {
                 root: procfs::root,
                 gpu: procfs::gpu_folder,
@@ -85,3 +72,5 @@ impl kernel::Module for CgpuModule {
         })
     }
 }
+
+entry!(CgpuModule);

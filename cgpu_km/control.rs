@@ -258,7 +258,7 @@ fn gpu_record(gpu: &HostGpu, instances: u32, used: u64) -> Result<uapi::Gpu> {
     record.memory_bytes = facts.memory_bytes;
     record.allotted_bytes = gpu.allotted();
     record.used_bytes = used;
-    let uuid = CString::try_from_fmt(fmt!("{}", facts.uuid_text()))?;
+    let uuid = CString::try_from_fmt(format_args!("{}", facts.uuid_text()))?;
     put_text(&mut record.uuid, uapi::text(uuid.to_bytes()));
     record.pci = facts.pci;
     record.name = facts.name;

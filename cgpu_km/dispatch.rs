@@ -7,7 +7,9 @@ mod endpoint;
 use crate::{
     nvidia::{handle::ClientHandle, nvos::Card, tables::Tables},
     os_interface::{
-        self, CallRoute, Caller, HeldFile, Pages, Printed, ProgramMapping, Shown, Unmapped,
+        self,
+        log::{pr_info, pr_warn},
+        CallRoute, Caller, HeldFile, Pages, ProgramMapping, Shown, Unmapped,
     },
     policy::{Accounting, Audited, FileId, GpuId, ProcessId, Reason},
     proxy::{
@@ -178,7 +180,7 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         };
         let tenant = self.tenant.name().as_str().unwrap_or_default();
         let title = noted.title(self.tenant.tables()).unwrap_or("no name");
-        let (call, reason) = (Printed(noted), Printed(&noted.reason));
+        let (call, reason) = (noted, &noted.reason);
         let (process, count) = (process.0, notice.count);
         if noted.reason == Reason::PassedUnseen {
             pr_info!("{tenant}: {call} of process {process} passed unseen ({count} times)\n");

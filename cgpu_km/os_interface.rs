@@ -22,6 +22,7 @@
 mod base;
 mod calls;
 mod driver;
+pub mod entry;
 mod files;
 mod gate;
 mod host;
@@ -33,7 +34,7 @@ pub use crate::proxy::UserAddr;
 pub use base::{
     clock,
     frame::{host_memory, Frame},
-    printed::Printed,
+    log,
     random::random,
     thread,
     turn::{OwnSharedTurn, SharedTurn},

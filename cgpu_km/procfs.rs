@@ -27,10 +27,7 @@
 use crate::{
     dispatch::rebalance,
     failure::Failure,
-    os_interface::{
-        procfs::{ProcFolder, TextFile},
-        Printed,
-    },
+    os_interface::procfs::{seq_print, ProcFolder, Text, TextFile},
     policy::{
         sched::{Policy, MS},
         Limited,
@@ -38,8 +35,8 @@ use crate::{
     registry::{HostGpu, Overcommit, TenantInstance, VERSION},
     uapi,
 };
-use core::{num::IntErrorKind, str::FromStr};
-use kernel::{fmt::Display, prelude::*, seq_file::SeqFile, seq_print, str::CString, sync::Arc};
+use core::{fmt::Display, num::IntErrorKind, str::FromStr};
+use kernel::{prelude::*, str::CString, sync::Arc};
 
 const MODULE_FILES: [TextFile<()>; 1] = [read(c"version", |(), out| line(out, VERSION))];
 
@@ -132,7 +129,7 @@ const INSTANCE_FILES: [TextFile<TenantInstance>; 7] = [
 ];
 
 /// A file for reading.
-const fn read<T>(name: &'static CStr, show: fn(&T, &SeqFile) -> Result) -> TextFile<T> {
+const fn read<T>(name: &'static CStr, show: fn(&T, &Text) -> Result) -> TextFile<T> {
     let store = None;
     TextFile { name, show, store }
 }
@@ -140,7 +137,7 @@ const fn read<T>(name: &'static CStr, show: fn(&T, &SeqFile) -> Result) -> TextF
 /// A file that root can write to.
 const fn written<T>(
     name: &'static CStr,
-    show: fn(&T, &SeqFile) -> Result,
+    show: fn(&T, &Text) -> Result,
     store: fn(&T, &str) -> Result,
 ) -> TextFile<T> {
     let store = Some(store);
@@ -156,7 +153,7 @@ pub fn root() -> Result<ProcFolder> {
 
 /// Makes the folder of a GPU.
 pub fn gpu_folder(root: &Arc<ProcFolder>, gpu: &Arc<HostGpu>) -> Result<ProcFolder> {
-    let name = CString::try_from_fmt(fmt!("{}", gpu.facts().minor))?;
+    let name = CString::try_from_fmt(format_args!("{}", gpu.facts().minor))?;
     let mut folder = ProcFolder::new(Some(root), &name)?;
     folder.add(gpu, &GPU_FILES)?;
     Ok(folder)
@@ -168,7 +165,7 @@ pub fn instance_folder(
     instance: &Arc<TenantInstance>,
 ) -> Result<ProcFolder> {
     let name = instance.tenant().name().as_str().ok_or(EINVAL)?;
-    let name = CString::try_from_fmt(fmt!("{name}"))?;
+    let name = CString::try_from_fmt(format_args!("{name}"))?;
     let mut folder = ProcFolder::new(Some(gpu), &name)?;
     folder.add(instance, &INSTANCE_FILES)?;
     Ok(folder)
@@ -200,7 +197,7 @@ fn out_of_range(failure: Failure) -> Failure {
 }
 
 /// Prints a file that is one value.
-fn line(out: &SeqFile, value: impl Display) -> Result {
+fn line(out: &Text, value: impl Display) -> Result {
     seq_print!(out, "{value}\n");
     Ok(())
 }
@@ -212,7 +209,7 @@ macro_rules! lines {
     };
 }
 
-fn show_gpu(gpu: &HostGpu, out: &SeqFile) -> Result {
+fn show_gpu(gpu: &HostGpu, out: &Text) -> Result {
     let conductor = gpu.conductor();
     let (rules, view) = (conductor.rules(), conductor.view());
     let can = conductor.mechanisms();
@@ -233,7 +230,7 @@ fn show_gpu(gpu: &HostGpu, out: &SeqFile) -> Result {
     Ok(())
 }
 
-fn show_instance(instance: &TenantInstance, out: &SeqFile) -> Result {
+fn show_instance(instance: &TenantInstance, out: &Text) -> Result {
     let usage = instance.usage().ok_or(ENODEV)?;
     let (share, facts) = (usage.share, instance.gpu().facts());
     lines!(
@@ -260,7 +257,7 @@ fn show_instance(instance: &TenantInstance, out: &SeqFile) -> Result {
         channels_refused: share.channels_refused,
         memory_refused: share.refused,
         calls_refused: share.refused_calls,
-        capabilities: Printed(&usage.capabilities),
+        capabilities: &usage.capabilities,
         rm_objects: share.objects,
         rm_clients: share.clients,
         processes: usage.processes,

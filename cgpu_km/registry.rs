@@ -40,6 +40,7 @@ use crate::{
     os_interface::{
         cgpufs::{Cgpufs, ProxyNode, ProxyNodeFile},
         devices::{HostNode, HostNodes, MINORS},
+        log::{pr_info, pr_warn},
         procfs::ProcFolder,
         rmapi::KernelClient,
         BackingFile, Changes, Gate, SharedTurn, Worker,
@@ -318,6 +319,7 @@ impl Registry {
         made
     }
 
+    #[inline(never)] // What it makes would stand in the frame of `make`.
     fn make_tenant(&self, admin: &mut Admin, name: &Name) -> Result<TenantRecord, Failure> {
         let driver = admin.driver.ok_or(Cause::DriverMissing)?;
         let number = admin.next_tenant;
@@ -344,9 +346,9 @@ impl Registry {
         let control = Arc::new(TenantNode::Control(tenant.clone()), GFP_KERNEL)?;
         let uvm = Arc::new(TenantNode::Uvm(tenant.clone()), GFP_KERNEL)?;
         let text = name.as_str().ok_or(Cause::BadName)?;
-        let folder = CString::try_from_fmt(fmt!("{text}"))?;
-        let control_name = CString::try_from_fmt(fmt!("cgpu-{text}-ctl"))?;
-        let uvm_name = CString::try_from_fmt(fmt!("cgpu-{text}-uvm"))?;
+        let folder = CString::try_from_fmt(format_args!("{text}"))?;
+        let control_name = CString::try_from_fmt(format_args!("cgpu-{text}-ctl"))?;
+        let uvm_name = CString::try_from_fmt(format_args!("cgpu-{text}-uvm"))?;
         let control_proxy = ProxyNode {
             endpoint: control.clone(),
             number: self.nodes.number(control_minor),
@@ -373,6 +375,7 @@ impl Registry {
         })
     }
 
+    #[inline(never)] // As `make_tenant`.
     fn make_instance(
         &self,
         record: &mut TenantRecord,
@@ -428,9 +431,9 @@ impl Registry {
     ) -> Result<InstanceFaces> {
         let id = instance.id();
         let text = instance.tenant().name().as_str().ok_or(EINVAL)?;
-        let folder_name = CString::try_from_fmt(fmt!("{text}"))?;
-        let proxy_name = CString::try_from_fmt(fmt!("nvidia{}", proxy_node.shown.minor))?;
-        let node_name = CString::try_from_fmt(fmt!("cgpu{id}"))?;
+        let folder_name = CString::try_from_fmt(format_args!("{text}"))?;
+        let proxy_name = CString::try_from_fmt(format_args!("nvidia{}", proxy_node.shown.minor))?;
+        let node_name = CString::try_from_fmt(format_args!("cgpu{id}"))?;
         let endpoint = proxy_node.endpoint.clone();
         Ok(InstanceFaces {
             _folder: (self.settings.views.instance)(gpu_folder, instance)?,

@@ -23,6 +23,7 @@ use crate::{
     nvidia::status::NvStatus,
     os_interface::{
         clock::now,
+        log::{pr_info, pr_warn},
         rmapi::KernelClient,
         thread::{Alarm, ThreadTask},
         Gate,

@@ -58,6 +58,7 @@ pub enum Overcommit {
 
 impl HostGpu {
     /// A GPU without instances.
+    #[inline(never)] // As `probe` of attach.rs.
     pub(super) fn new(facts: GpuFacts) -> Result<Arc<Self>> {
         let conductor = Conductor::new()?;
         let thread = Thread::start(c"cgpu-sched", facts.minor, Priority::Prompt, conductor)?;

@@ -24,5 +24,12 @@ CGPU_PLACE(cgpu_file_operations, 40);
 CGPU_PLACE(cgpu_vm_operations, 32);
 CGPU_PLACE(cgpu_device, 96);
 CGPU_PLACE(cgpu_misc_device, 72);
+/* Those that the kernel's own crate has in its types: see dist/object/crates/adapt.py. */
+CGPU_PLACE(cgpu_mutex, 24);
+CGPU_PLACE(cgpu_spinlock, 12);
+CGPU_PLACE(cgpu_wait_queue, 16);
+CGPU_PLACE(cgpu_waiter, 8);
+CGPU_PLACE(cgpu_xarray, 16);
+CGPU_PLACE(cgpu_lock_class, 4);
 
 #endif

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Inline functions and macros of the kernel that Rust cannot call. No logic. */
+#define pr_fmt(text) "cgpu_km: " text
 #include "shim.h"
 
 #include <linux/fdtable.h>
@@ -202,6 +203,14 @@ void cgpu_shim_with_file(struct file *file, void (*work)(void *), void *data)
 	task_lock(current);
 	current->files = theirs;
 	task_unlock(current);
+}
+
+void cgpu_shim_log(bool warns, const char *line, size_t length)
+{
+	if (warns)
+		pr_warn("%.*s", (int)length, line);
+	else
+		pr_info("%.*s", (int)length, line);
 }
 
 struct address_space *cgpu_shim_new_mapping(void)

@@ -55,6 +55,7 @@ void cgpu_shim_zap_pages(struct vm_area_struct *vma);
 void cgpu_shim_forbid_access(struct vm_area_struct *vma);
 int cgpu_shim_show_page(struct vm_area_struct *vma, struct page *page);
 void cgpu_shim_with_file(struct file *file, void (*work)(void *), void *data);
+void cgpu_shim_log(bool warns, const char *line, size_t length);
 struct address_space *cgpu_shim_new_mapping(void);
 void cgpu_shim_give_mapping(struct file *file, struct address_space *mapping);
 void cgpu_shim_drop_mapping(struct address_space *mapping);

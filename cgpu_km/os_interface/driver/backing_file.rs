@@ -8,8 +8,8 @@
 
 use super::vm_tables::VmTables;
 use crate::os_interface::base::{extra, file_ref::InstalledFile};
-use core::ptr::NonNull;
-use kernel::{bindings, error::from_err_ptr, fmt, prelude::*, sync::Arc};
+use core::{fmt, ptr::NonNull};
+use kernel::{bindings, error::from_err_ptr, prelude::*, sync::Arc};
 
 /// The number of a character device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

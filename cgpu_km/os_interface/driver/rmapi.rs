@@ -28,7 +28,7 @@ use crate::{
         wire::Field,
     },
     os_interface::{
-        base::{extra, frame::Frame},
+        base::{extra, frame::Frame, log::pr_warn},
         gate::doorbell::{Doorbell, PAGES},
     },
     policy::{

@@ -9,18 +9,56 @@
 
 use super::control_device::is_host_admin;
 use crate::{os_interface::base::extra, proxy::UserAddr};
-use core::ptr::{null_mut, NonNull};
-use kernel::{bindings, prelude::*, seq_file::SeqFile, sync::Arc, types::ForeignOwnable};
+use core::{
+    fmt,
+    ptr::{null_mut, NonNull},
+};
+use kernel::{bindings, prelude::*, sync::Arc, types::ForeignOwnable};
 
 /// Longest text that can be written to a file, bytes.
 const STORE_MAX: usize = 64;
+
+/// The text that a file shows, as far as it is written.
+///
+/// # Invariants
+///
+/// The pointer is valid for as long as this exists.
+pub struct Text(NonNull<bindings::seq_file>);
+
+impl Text {
+    /// Writes more. What does not fit makes the kernel call again with a larger buffer.
+    pub fn print(&self, more: fmt::Arguments<'_>) {
+        // A value that cannot be printed is left out.
+        let _ = fmt::write(&mut Writer(self), more);
+    }
+}
+
+struct Writer<'a>(&'a Text);
+
+impl fmt::Write for Writer<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let from = text.as_ptr().cast();
+        // SAFETY: The file is valid by the type's invariant; as many bytes are there.
+        unsafe { bindings::seq_write(self.0 .0.as_ptr(), from, text.len()) };
+        Ok(())
+    }
+}
+
+/// Writes more text, as `print!` does.
+macro_rules! seq_print {
+    ($out:expr, $($text:tt)*) => {
+        $out.print(core::format_args!($($text)*))
+    };
+}
+
+pub(crate) use seq_print;
 
 /// A file about something of type `T`.
 pub struct TextFile<T: 'static> {
     /// Its name.
     pub name: &'static CStr,
     /// Prints the content. An error is what `read` then returns.
-    pub show: fn(&T, &SeqFile) -> Result,
+    pub show: fn(&T, &Text) -> Result,
     /// Takes what the owner (root) wrote, without the white space around it. `None`: the file is
     /// for reading.
     pub store: Option<fn(&T, &str) -> Result>,
@@ -155,8 +193,9 @@ impl<T: Send + Sync + 'static> ProcOperations<T> {
     unsafe extern "C" fn show(seq: *mut bindings::seq_file, data: *mut c_void) -> c_int {
         // SAFETY: The entry's data, which outlive every call of its operations.
         let data = unsafe { &*data.cast::<OpenText<T>>() };
-        // SAFETY: The kernel passes a valid file.
-        match (data.file.show)(&data.about, unsafe { SeqFile::from_raw(seq) }) {
+        // INVARIANT: The kernel passes a valid file.
+        let shown = NonNull::new(seq).map(Text).ok_or(EINVAL);
+        match shown.and_then(|text| (data.file.show)(&data.about, &text)) {
             Ok(()) => 0,
             Err(e) => e.to_errno(),
         }

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The module as the kernel sees it: what is said of it, its parameters, its beginning and end. */
+#include "shim.h"
+
+#include <linux/module.h>
+
+MODULE_AUTHOR("The cGPU developers");
+MODULE_DESCRIPTION("Shares an NVIDIA GPU between containers");
+MODULE_LICENSE("GPL");
+
+static unsigned int unsafe_assume_branch;
+module_param(unsafe_assume_branch, uint, 0);
+MODULE_PARM_DESC(unsafe_assume_branch,
+		 "For an NVIDIA driver of a branch without tables: use those of this branch "
+		 "(535, 550, 570, 580, 595). Memory limits and the walls between tenants may then "
+		 "not hold");
+
+/* In Rust of the same version alone: see abi.mk. */
+extern const u8 CGPU_ABI;
+
+static int __init cgpu_init(void)
+{
+	(void)READ_ONCE(CGPU_ABI);
+	return cgpu_core_start(unsafe_assume_branch);
+}
+
+static void __exit cgpu_exit(void)
+{
+	cgpu_core_stop();
+}
+
+module_init(cgpu_init);
+module_exit(cgpu_exit);
