@@ -2,12 +2,15 @@
 # The front door. Kbuild describes the module; what the tests do is in tests/floors.py and tests/vm.
 #
 #   make                 the module for the running kernel (KDIR: headers of another, with Rust)
+#   make object          the module for every kernel: one object of all Rust, and the C around it,
+#                        in target/object (root, apt; dist/object)
 #   make package         a Debian package with DKMS, in target/package
 #   make install         build and install on this machine (install.sh), make uninstall
 #   make test            lint, host tests, tests in the test machine, also with the real driver
 #                        (root, apt, cargo, python3)
 #   make test-driver     NVIDIA's own driver in the test machine, on an emulated GPU (tests/driver)
 #   make test-kubernetes cgpu-dra on a real control plane of Kubernetes, built with Go (a long one)
+#   make test-hosts      the module from the object on the kernels of hosts: a table (a long one)
 #   make test-debug      the same machine with KASAN, lockdep and kmemleak (a long one)
 #   make test-gpu        tests on a real GPU: a table, JSON on stdout; SKIPPED if there is none
 #   make bench           the proxy's cost, in the test machine: a table, JSON on stdout (15 minutes)
@@ -26,8 +29,8 @@ SOAK ?= 3600
 KDIR ?= /lib/modules/$(shell uname -r)/build
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/cgpu
 
-.PHONY: all modules modules_install install uninstall package clean clean-cache \
-	lint test test-host test-vm test-driver test-kubernetes test-debug test-gpu \
+.PHONY: all modules modules_install object install uninstall package clean clean-cache \
+	lint test test-host test-vm test-driver test-kubernetes test-hosts test-debug test-gpu \
 	bench soak bench-scale bench-weights demo docs replay
 
 all: modules
@@ -37,6 +40,9 @@ modules:
 
 modules_install: modules
 	+@$(MAKE) -C $(KDIR) M=$(CURDIR) modules_install
+
+object:
+	@dist/object/build.sh
 
 install:
 	@./install.sh
@@ -75,6 +81,9 @@ test-driver:
 
 test-kubernetes:
 	@tests/floors.py kubernetes
+
+test-hosts:
+	@tests/hosts.py
 
 test-debug:
 	@tests/floors.py debug

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0
 # build.sh [--kernel KERNEL] [--without WORD,...] [--clippy] [--modules-only]: builds what the test
 # machine runs and prints the folder it is in. KERNEL is stock, debug, or a stock kernel of
-# host-kernel.sh: SERIES (6.12, say), or in-tree-SERIES (in-tree-7.3) with the kernel's own Rust.
-# With --without the module does not use these features of the kernel
-# (cgpu_km/os_interface/features.mk), as on a kernel that lacks them.
+# host-kernel.sh: SERIES or newest (6.12, say) for the module from the object (dist/object), or
+# in-tree-SERIES (in-tree-7.3) for the module with the kernel's own Rust. With --without the module
+# does not use these features of the kernel (cgpu_km/os_interface/features.mk), as on a kernel that
+# lacks them.
 #
-#   modules/*.ko   cgpu_km and the stand-in driver, for that kernel; the driver alone for SERIES,
-#                  for which of cgpu_km only the C is compiled yet
+#   modules/*.ko   cgpu_km and the stand-in driver, for that kernel; for SERIES cgpu_km from the
+#                  object (dist/object), by gcc and the kernel's headers alone
 #   bin/*          the programs of the workspace, static
 #   vmlinuz, release, root   the kernel, its release, the Debian folder (links and a text)
 #
@@ -54,7 +55,7 @@ debug)
 	compiler=(CC=clang-19)
 	id=$(basename "$debug")
 	;;
-[0-9]* | in-tree-[0-9]*)
+[0-9]* | newest | in-tree-[0-9]*)
 	host=$("$here/host-kernel.sh" "${kernel#in-tree-}")
 	release=$(cat "$host/release")
 	kdir=/usr/src/linux-headers-$release
@@ -111,23 +112,19 @@ build_module() {
 	fi
 }
 
-# build_c_layer: the C of os_interface alone, which is written for every kernel. What it calls of
-# Rust is not there, so what comes out is not loaded.
-build_c_layer() {
-	local objects=$out/objects/c_layer
-	mkdir -p "$objects/cgpu_km"
-	cp -rpu "$CGPU_TREE/cgpu_km/os_interface" "$objects/cgpu_km/"
-	(
-		cd "$objects"
-		echo 'obj-m := c_layer.o'
-		printf 'c_layer-y += %s\n' license.o cgpu_km/os_interface/*/*.c | sed 's/\.c$/.o/'
-		echo 'ccflags-y += -I/build/cgpu_km/os_interface -Werror'
-		echo 'include /build/cgpu_km/os_interface/features.mk'
-	) >"$objects/Kbuild"
-	printf '#include <linux/module.h>\nMODULE_LICENSE("GPL");\n' >"$objects/license.c"
-	log "$out/c_layer.log" in_root "$root" "$objects" /build rw "${mounts[@]}" -- \
-		make -s -C "$kdir" M=/build "${compiler[@]}" KBUILD_MODPOST_WARN=1 \
+# build_from_object: cgpu_km as DKMS builds it, from the folder of dist/object, which is one for all
+# kernels. Warnings are errors, those of objtool and modpost too.
+build_from_object() {
+	local objects=$out/objects/from_object
+	"$CGPU_TREE/dist/object/build.sh" --output "$CGPU_CACHE/build-$tree/object" >/dev/null 9>&-
+	rm -rf "$objects"
+	mkdir -p "$out/objects"
+	cp -r "$CGPU_CACHE/build-$tree/object" "$objects"
+	log "$out/cgpu_km.log" in_root "$root" "$objects" /build rw "${mounts[@]}" -- \
+		make -s -C "$kdir" M=/build "${compiler[@]}" KCFLAGS=-Werror \
 		CGPU_WITHOUT="${without//,/ }" -j"$(nproc)" modules
+	! grep -i warning "$out/cgpu_km.log" >&2 || die "cgpu_km.ko builds with warnings for $kernel"
+	cp "$objects/cgpu_km.ko" "$out/modules/"
 }
 
 if [ -n "$clippy" ]; then
@@ -148,7 +145,7 @@ rm -f "$out/modules/"*.ko
 if [ -n "$rust" ]; then
 	build_module "" cgpu_km
 else
-	build_c_layer
+	build_from_object
 fi
 build_module /tests/fake_nvidia fake_nvidia
 # With the debug kernel's checks in it, the same code takes more.

@@ -1,26 +1,28 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# host-kernel.sh SERIES: fetches the newest stock Debian kernel of a series (6.1, 6.12, 7.2, 7.3)
-# and prints the folder it is in:
+# host-kernel.sh SERIES: fetches the newest stock Debian kernel of a series (6.1, 6.12, 7.2, 7.3),
+# or the newest of all (newest), and prints the folder it is in:
 #
 #   tree/    its headers: usr/src/linux-headers-*, usr/lib/linux-kbuild-*
 #   vmlinuz, release, version   the image, the kernel's release, the package's version
 #
 # Hosts run such kernels, most of them without Rust: a module is built there by gcc and headers
-# alone. If the Debian folder's rustc built the kernel, the headers get Rust metadata
-# (dist/rust-metadata.sh), so that a module in Rust can be built too. The folder is kept under
-# ~/.cache/cgpu by the hash of both scripts. Needs root and the Debian folder of kernel-env.sh,
-# whose apt fetches the packages.
+# alone. If the Debian folder's rustc built the kernel of a named series, the headers get Rust
+# metadata (dist/rust-metadata.sh), so that a module in Rust can be built too. The folder is kept
+# under ~/.cache/cgpu by the hash of both scripts. Needs root and the Debian folder of
+# kernel-env.sh, whose apt fetches the packages.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
 FLAVOUR=cloud-amd64
 series=${1:?a series, such as 6.12}
+pattern=${series//./\\.}
 here=$CGPU_TREE/tests/vm
 case $series in
 6.1) suite=bookworm ;;
 6.12) suite=trixie ;;
+newest) suite=trixie-backports pattern='[0-9]+\.[0-9]+' ;;
 *) suite=trixie-backports ;;
 esac
 
@@ -48,7 +50,7 @@ with_apt() {
 step "kernel $series of $suite"
 log "$work/apt.log" with_apt apt-get update
 headers=$(with_apt apt-cache search --names-only \
-	"^linux-headers-${series//./\\.}(\\.[0-9]+)?(-[0-9]+|\\+deb[0-9]+)-$FLAVOUR\$" |
+	"^linux-headers-$pattern(\\.[0-9]+)?(-[0-9]+|\\+deb[0-9]+)-$FLAVOUR\$" |
 	sed -E 's/ .*//' | sort -V | tail -n 1)
 [ -n "$headers" ] || die "the mirror has no kernel $series in $suite"
 release=${headers#linux-headers-}
@@ -90,7 +92,7 @@ in_tree() {
 config=$work/tree/usr/src/$headers/.config
 wanted=$(sed -n 's/^CONFIG_RUSTC_VERSION_TEXT="\(.*\)"$/\1/p' "$config")
 rustc=$(in_root "$root" -- rustc --version)
-if grep -q '^CONFIG_RUST=y' "$config" && [ "$wanted" = "$rustc" ]; then
+if [ "$series" != newest ] && [ "$wanted" = "$rustc" ] && grep -q '^CONFIG_RUST=y' "$config"; then
 	step "Rust metadata for $release (about 70 s)"
 	fetch "linux-source-$series=$version"
 	log "$work/make.log" in_tree /dist/rust-metadata.sh --make "/usr/src/$headers" \

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""hosts.py [--write] [SERIES ...]: the module as hosts build it, from the object by gcc and headers
+alone (dist/object), on stock kernels of Debian's: SERIES, or those of KERNELS. Prints a table with
+a line for each kernel. --write puts it into docs/support.md, too.
+
+A cell is the number of cases that passed; where some failed, it says so, and what failed stands
+below the table. A kernel for which the module cannot be built has the reason there."""
+
+import hashlib
+import re
+import sys
+
+import floors
+
+KERNELS = ("6.12", "7.2", "newest")
+# Steps of the test machine, as floors.py has them for the stock kernel, and their columns.
+STEPS = {
+    "suite": "suite",
+    "attacks": "attacks",
+    "storm": "storm",
+    "storm of memory": "storm of memory",
+    "hammer": "hammer",
+    "race": "race",
+    "weights and caps": "weights",
+}
+REPLAYS = ["tests/vm/replays.py", "--no-build"]
+BUILD = ["tests/vm/build.sh"]
+PLACE = floors.TREE / "docs/support.md"
+BEGIN, END = "<!-- made by tests/hosts.py -->\n", "<!-- end -->\n"
+
+
+def of_kernel(command, kernel):
+    """A command of the floors, for another kernel."""
+    if "--kernel" not in command:
+        return [*command, "--kernel", kernel]
+    at = command.index("--kernel") + 1
+    return [*command[:at], kernel, *command[at + 1 :]]
+
+
+def steps():
+    """(column, command) of each step."""
+    found = {name: command for name, command in floors.VM if name in STEPS}
+    if missing := set(STEPS) - set(found):
+        sys.exit(f"hosts.py: floors.py has no step {', '.join(sorted(missing))}")
+    yield from ((column, found[name]) for name, column in STEPS.items())
+    yield "replays", REPLAYS
+
+
+def release(kernel):
+    """The release that build.sh built last for a kernel."""
+    tree = hashlib.sha256(f"{floors.TREE}\n".encode()).hexdigest()[:12]
+    out = (floors.CACHE / f"build-{tree}" / f"last-{kernel}").read_text().strip()
+    with open(f"{out}/release", encoding="utf-8") as file:
+        return re.sub(r"\+?(deb\d+)?-cloud-amd64$", "", file.read().strip())
+
+
+def cell(code, tallies):
+    """What a step says in the table."""
+    good, bad = sum(t[0] for t in tallies), sum(t[1] for t in tallies)
+    if code or bad:
+        return f"{good} passed, {max(bad, 1)} failed"
+    return str(good) if good else "passed"
+
+
+def on_kernel(kernel):
+    """(what a kernel is called, its cells, what failed)."""
+    print(f"== module for {kernel}", flush=True)
+    code, _, said = floors.run(of_kernel(BUILD, kernel))
+    if code:
+        reason = said[-1].strip()[:200] if said else "it did not say why"
+        return kernel, ["-" for _ in steps()], [f"{kernel}: the module is not built: {reason}"]
+    name, cells, failed = release(kernel), [], []
+    for column, command in steps():
+        print(f"== {column} on {name}", flush=True)
+        code, tallies, said = floors.run(of_kernel(command, kernel))
+        cells.append(cell(code, tallies))
+        if code:
+            telling = [line for line in said if "FAILED" in line] or said[-1:]
+            failed += [f"{name}, {column}: {line.strip()[:200]}" for line in telling]
+    return name, cells, failed
+
+
+def table(kernels):
+    columns = ["kernel", *(column for column, _ in steps())]
+    lines, failed = [columns, ["---"] * len(columns)], []
+    for kernel in kernels:
+        name, cells, said = on_kernel(kernel)
+        lines.append([name, *cells])
+        failed += said
+    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    if failed:
+        text += "\n" + "".join(f"* {line}\n" for line in failed)
+    return text, len(failed)
+
+
+def write(text):
+    before, begin, rest = PLACE.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        sys.exit(f"hosts.py: {PLACE} has no place for the table")
+    PLACE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+
+
+def main():
+    words = sys.argv[1:]
+    kernels = [word for word in words if word != "--write"] or KERNELS
+    if any(word.startswith("-") for word in kernels):
+        sys.exit("usage: hosts.py [--write] [SERIES ...]")
+    text, failed = table(kernels)
+    print(text)
+    if "--write" in words:
+        write(text)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
