@@ -2,6 +2,7 @@
 /* Inline functions and macros of the kernel that Rust cannot call. No logic. */
 #define pr_fmt(text) "cgpu_km: " text
 #include "shim.h"
+#include "older.h"
 
 #include <linux/fdtable.h>
 #include <linux/huge_mm.h>
@@ -139,9 +140,12 @@ void cgpu_shim_set_operations(struct vm_area_struct *vma,
 #ifdef HAS_zap_special_vma_range
 #define zap_frames zap_special_vma_range
 #define zap_pages zap_vma_range
-#else
+#elif defined(EXPORTS_zap_page_range_single)
 #define zap_frames zap_vma_ptes
 #define zap_pages(vma, start, length) zap_page_range_single(vma, start, length, NULL)
+#else
+#define zap_frames zap_vma_ptes
+#define zap_pages zap_page_range
 #endif
 
 /* Takes the pages out of a part of a mapping of page frames. */

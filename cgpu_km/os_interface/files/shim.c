@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /* What the kernel calls for an open file of a node; fields of a file that is opened or closed. */
 #include "shim.h"
+#include "base/older.h"
 #include "base/shim.h"
 
 #include <linux/file.h>
 #include <linux/module.h>
 #include <linux/ptrace.h>
+#include <linux/sched/task_stack.h>
 #include <linux/slab.h>
 #include <linux/task_work.h>
 

@@ -125,3 +125,9 @@ HELPER_VOID(put_cred, (const struct cred *cred), put_cred(cred))
 /* Errors as values of pointers. */
 HELPER(bool, IS_ERR, (const void *pointer), IS_ERR(pointer))
 HELPER(long, PTR_ERR, (const void *pointer), PTR_ERR(pointer))
+#ifdef EXPORTS_errname
+HELPER(const char *, errname, (int error), errname(error))
+#else
+/* The log has the numbers of errors then. */
+HELPER(const char *, errname, (int error), NULL)
+#endif

@@ -11,6 +11,7 @@
 #include <linux/completion.h>
 #include <linux/cred.h>
 #include <linux/device.h>
+#include <linux/errname.h>
 #include <linux/fdtable.h>
 #include <linux/file.h>
 #include <linux/fs.h>

@@ -100,17 +100,9 @@ impl<E: Endpoint> HostNodes<E> {
             minor,
             is_shown: false,
         };
-        // SAFETY: The class is registered; the format takes one string, and `name` is one.
-        from_err_ptr(unsafe {
-            bindings::device_create(
-                self.class.0.as_ptr(),
-                core::ptr::null_mut(),
-                self.region.0 | minor,
-                core::ptr::null_mut(),
-                c"%s".as_char_ptr(),
-                name.as_char_ptr(),
-            )
-        })?;
+        let (class, number) = (self.class.0.as_ptr(), self.region.0 | minor);
+        // SAFETY: The class is registered; `name` is a string.
+        from_err_ptr(unsafe { extra::cgpu_shim_show_device(class, number, name.as_char_ptr()) })?;
         node.is_shown = true;
         Ok(node)
     }
@@ -170,13 +162,10 @@ impl<E: Endpoint> HostNode<E> {
 impl<E: Endpoint> Drop for HostNode<E> {
     fn drop(&mut self) {
         if self.is_shown {
+            let nodes = &self.nodes;
+            let (class, number) = (nodes.class.0.as_ptr(), nodes.region.0 | self.minor);
             // SAFETY: `HostNodes::add` made the device, and only this removes it.
-            unsafe {
-                bindings::device_destroy(
-                    self.nodes.class.0.as_ptr(),
-                    self.nodes.region.0 | self.minor,
-                )
-            };
+            unsafe { extra::cgpu_shim_hide_device(class, number) };
         }
         // The endpoint is dropped when the lock, under which nothing may sleep, is not held.
         let endpoint = self.nodes.endpoints.lock().remove(index(self.minor));
@@ -231,6 +220,6 @@ impl DeviceClass {
 impl Drop for DeviceClass {
     fn drop(&mut self) {
         // SAFETY: `new` made it; its devices are gone, since each of them holds the `HostNodes`.
-        unsafe { bindings::class_destroy(self.0.as_ptr()) };
+        unsafe { extra::cgpu_shim_drop_class(self.0.as_ptr()) };
     }
 }

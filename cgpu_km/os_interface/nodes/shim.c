@@ -8,6 +8,7 @@
 #include <linux/pid_namespace.h>
 #include <linux/user_namespace.h>
 #include "shim.h"
+#include "base/older.h"
 
 /* What Rust has for the filesystem, which is registered once at a time; see cgpufs.rs. */
 static const struct cgpu_fs_callbacks *fs;
@@ -24,7 +25,11 @@ static int show_attributes(struct mnt_idmap *idmap, const struct path *path, str
 {
 	struct inode *inode = d_inode(path->dentry);
 
+#ifdef HAS_attributes_by_mask
 	generic_fillattr(idmap, mask, inode, stat);
+#else
+	generic_fillattr(idmap, inode, stat);
+#endif
 	stat->rdev = fs->shown(inode->i_private);
 	return 0;
 }
@@ -246,7 +251,11 @@ struct cdev *cgpu_shim_node_cdev(const struct inode *inode)
 /*
  * Owner and group may open a node (they are root, until udev or an administrator says otherwise).
  */
+#ifdef HAS_constant_device
 static char *mode_of_node(const struct device *device, umode_t *mode)
+#else
+static char *mode_of_node(struct device *device, umode_t *mode)
+#endif
 {
 	if (mode)
 		*mode = 0660;
@@ -255,9 +264,29 @@ static char *mode_of_node(const struct device *device, umode_t *mode)
 
 struct class *cgpu_shim_new_class(const char *name)
 {
+#ifdef HAS_class_without_owner
 	struct class *class = class_create(name);
+#else
+	struct class *class = class_create(THIS_MODULE, name);
+#endif
 
 	if (!IS_ERR(class))
 		class->devnode = mode_of_node;
 	return class;
+}
+
+void cgpu_shim_drop_class(struct class *class)
+{
+	class_destroy(class);
+}
+
+/* Shows a device of that number in the class, and so the node of that name. */
+struct device *cgpu_shim_show_device(struct class *class, dev_t number, const char *name)
+{
+	return device_create(class, NULL, number, NULL, "%s", name);
+}
+
+void cgpu_shim_hide_device(struct class *class, dev_t number)
+{
+	device_destroy(class, number);
 }

@@ -29,6 +29,9 @@ int cgpu_shim_add_device(struct cgpu_device *place,
 			 int (*open)(struct inode *inode, struct file *file), dev_t first,
 			 unsigned int count);
 struct class *cgpu_shim_new_class(const char *name);
+void cgpu_shim_drop_class(struct class *class);
+struct device *cgpu_shim_show_device(struct class *class, dev_t number, const char *name);
+void cgpu_shim_hide_device(struct class *class, dev_t number);
 struct cdev *cgpu_shim_node_cdev(const struct inode *inode);
 int cgpu_shim_register_filesystem(const char *name, const struct cgpu_fs_callbacks *ours);
 void cgpu_shim_unregister_filesystem(void);

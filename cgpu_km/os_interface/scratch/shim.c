@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Tables of operations of the scratch, and the lock of its mapping. */
 #include "shim.h"
+#include "base/older.h"
 
 #include <linux/anon_inodes.h>
 #include <linux/fcntl.h>

@@ -87,6 +87,8 @@ def main():
     for kind, name in enumerate(("XA_FLAGS_ALLOC", "XA_FLAGS_ALLOC1")):
         constant = rf"^pub const RUST_CONST_HELPER_{name}: gfp_t = \d+;"
         change(bindings, (constant, f"pub const RUST_CONST_HELPER_{name}: gfp_t = {kind};"))
+    # Old kernels have a function for the names of errors, and not for modules.
+    change(bindings, ("(?=^    pub fn errname\\()", '    #[link_name = "cgpu_helper_errname"]\n'))
     text = bindings.read_text().replace("pub const RUST_CONST_HELPER_", "pub const ")
     if sys.argv[4:] == ["--moved"]:
         text = re.sub(STRUCTURE, move, text, flags=re.M)
