@@ -13,7 +13,7 @@ import sys
 
 import floors
 
-KERNELS = ("6.12", "7.2", "newest")
+KERNELS = ("6.1", "6.12", "7.2", "newest")
 # Steps of the test machine, as floors.py has them for the stock kernel, and their columns.
 STEPS = {
     "suite": "suite",
