@@ -121,6 +121,7 @@ VM = (
         ),
     ),
     ("stand-in driver", guest("stand-in", "standin-check", "--gpus 2 --load driver")),
+    ("one object for every kernel", ["dist/object/test.sh"]),
     ("module for 6.1", ["tests/vm/build.sh", "--kernel", "6.1"]),
     ("suite on 6.1", guest("suite", "cgpu-guest suite --unload", "--gpus 2 --limit 600", "6.1")),
     ("attacks on 6.1", guest("attacks", "cgpu-guest attacks", "--gpus 2 --limit 600", "6.1")),

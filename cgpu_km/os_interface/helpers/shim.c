@@ -21,7 +21,7 @@
 
 /* Structures that Rust takes for one number. */
 static_assert(sizeof(refcount_t) == 4 && sizeof(atomic_t) == 4 && sizeof(atomic64_t) == 8);
-static_assert(sizeof(pgprot_t) == 8);
+static_assert(sizeof(pgprot_t) == 8 && sizeof(pte_t) == 8);
 
 /* Memory. The crate asks for sizes that are multiples of the alignment, as the slabs are then. */
 void *cgpu_helper_krealloc(const void *old, size_t old_size, size_t size, unsigned long align,

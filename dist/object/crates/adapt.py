@@ -34,7 +34,7 @@ PLACED = {
 }
 STRUCTURE = r"^pub struct (\w+) \{(?!\s*_reserved)(?!\})"
 # Structures that are one number on every kernel, which C checks (helpers/shim.c).
-OF_ONE_SIZE = {"refcount_struct", "atomic_t", "atomic64_t", "pgprot"}
+OF_ONE_SIZE = {"refcount_struct", "atomic_t", "atomic64_t", "pgprot", "pte_t"}
 # Structures of parts of the crate that the module does not use, which name every member.
 OF_OTHERS = set(
     """kernel_param_ops blk_mq_ops block_device_operations config_item_type configfs_attribute
