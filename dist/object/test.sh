@@ -10,11 +10,6 @@ here=$CGPU_TREE/dist/object
 mkdir -p "$CGPU_CACHE"
 work=$(mktemp -d "$CGPU_CACHE/same-XXXXXXXX")
 trap 'rm -rf "$work"' EXIT
-passed=0
-ok() {
-	passed=$((passed + 1))
-	echo "ok $1"
-}
 
 made=$("$here/build.sh" --output "$work/here")
 copy="$work/a copy of the tree"

@@ -21,11 +21,6 @@ mkdir "$work/tree" "$work/prebuilt"
 	(cd "$CGPU_TREE" && xargs -0 cp --parents -t "$work/tree")
 log "$work/make.log" in_root "$root" "$work/tree" /stage rw -- \
 	make -C /stage KDIR="/usr/src/linux-headers-$release"
-passed=0
-ok() {
-	passed=$((passed + 1))
-	echo "ok $1"
-}
 [ -e "$work/tree/cgpu_km.ko" ] || die "make leaves no cgpu_km.ko at the top"
 ok "make leaves cgpu_km.ko at the top of the tree"
 cp "$work/tree/cgpu_km.ko" "$out"/bin/cgpu{ctl,-hook,-runtime} "$work/prebuilt/"

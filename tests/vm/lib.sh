@@ -18,6 +18,13 @@ die() {
 	exit 1
 }
 
+# ok CASE: a case of a test has passed. A test ends in "NAME: $passed passed, 0 failed".
+passed=0
+ok() {
+	passed=$((passed + 1))
+	echo "ok $1"
+}
+
 # The hash of scripts without what does not change their work: comments, empty lines, indentation.
 # A cached folder is found by it, so that a better comment does not cost anybody two minutes.
 hash_of_scripts() {

@@ -15,11 +15,6 @@ out=$(cat "$build/last-stock")
 release=$(cat "$out/release")
 work=$(mktemp -d "$CGPU_CACHE/package-XXXXXXXX")
 trap 'rm -rf "$work"' EXIT
-passed=0
-ok() {
-	passed=$((passed + 1))
-	echo "ok $1"
-}
 
 step "a Debian folder of its own"
 # Linked, but for what is written to in place.
