@@ -7,9 +7,9 @@ a line for each kernel. --write puts it into docs/support.md, too.
 A cell is the number of cases that passed; where some failed, it says so, and what failed stands
 below the table. A kernel for which the module cannot be built has the reason there."""
 
-import hashlib
 import re
 import sys
+from pathlib import Path
 
 import floors
 
@@ -23,8 +23,8 @@ STEPS = {
     "hammer": "hammer",
     "race": "race",
     "weights and caps": "weights",
+    "replays": "replays",
 }
-REPLAYS = ["tests/vm/replays.py", "--no-build"]
 BUILD = ["tests/vm/build.sh"]
 PLACE = floors.TREE / "docs/support.md"
 BEGIN, END = "<!-- made by tests/hosts.py -->\n", "<!-- end -->\n"
@@ -43,16 +43,13 @@ def steps():
     found = {name: command for name, command in floors.VM if name in STEPS}
     if missing := set(STEPS) - set(found):
         sys.exit(f"hosts.py: floors.py has no step {', '.join(sorted(missing))}")
-    yield from ((column, found[name]) for name, column in STEPS.items())
-    yield "replays", REPLAYS
+    return [(column, found[name]) for name, column in STEPS.items()]
 
 
-def release(kernel):
-    """The release that build.sh built last for a kernel."""
-    tree = hashlib.sha256(f"{floors.TREE}\n".encode()).hexdigest()[:12]
-    out = (floors.CACHE / f"build-{tree}" / f"last-{kernel}").read_text().strip()
-    with open(f"{out}/release", encoding="utf-8") as file:
-        return re.sub(r"\+?(deb\d+)?-cloud-amd64$", "", file.read().strip())
+def release(folder):
+    """The release of the kernel that build.sh built for, without what Debian adds."""
+    name = Path(folder, "release").read_text(encoding="utf-8").strip()
+    return re.sub(r"\+?(deb\d+)?-cloud-amd64$", "", name)
 
 
 def cell(code, tallies):
@@ -69,8 +66,9 @@ def on_kernel(kernel):
     code, _, said = floors.run(of_kernel(BUILD, kernel))
     if code:
         reason = said[-1].strip()[:200] if said else "it did not say why"
-        return kernel, ["-" for _ in steps()], [f"{kernel}: the module is not built: {reason}"]
-    name, cells, failed = release(kernel), [], []
+        return kernel, ["-"] * len(STEPS), [f"{kernel}: the module is not built: {reason}"]
+    # build.sh ends with the folder.
+    name, cells, failed = release(said[-1].strip()), [], []
     for column, command in steps():
         print(f"== {column} on {name}", flush=True)
         code, tallies, said = floors.run(of_kernel(command, kernel))
@@ -82,7 +80,7 @@ def on_kernel(kernel):
 
 
 def table(kernels):
-    columns = ["kernel", *(column for column, _ in steps())]
+    columns = ["kernel", *STEPS.values()]
     lines, failed = [columns, ["---"] * len(columns)], []
     for kernel in kernels:
         name, cells, said = on_kernel(kernel)
