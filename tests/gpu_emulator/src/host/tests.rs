@@ -7,18 +7,9 @@ use crate::{
 };
 use std::time::{Duration, Instant};
 
-const CHANNEL: ObjectId = ObjectId {
-    client: 1,
-    handle: 5,
-};
-const GROUP: ObjectId = ObjectId {
-    client: 1,
-    handle: 4,
-};
-const SPACE: ObjectId = ObjectId {
-    client: 1,
-    handle: 3,
-};
+const CHANNEL: ObjectId = object(5);
+const GROUP: ObjectId = object(4);
+const SPACE: ObjectId = object(3);
 const ID: ChannelId = ChannelId {
     runlist: 0,
     number: 3,
@@ -32,6 +23,10 @@ const PARAMETERS: u64 = 0x8210;
 const QMD: u64 = 0x1_0000;
 const BASE: u64 = 0x1000_0000;
 const USERD: u64 = 0x30_0000;
+
+const fn object(handle: u32) -> ObjectId {
+    ObjectId { client: 1, handle }
+}
 
 /// A host with a channel in whose ring stands a kernel of a microsecond, and after it a semaphore.
 struct Bench {
