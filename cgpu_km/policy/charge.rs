@@ -329,6 +329,12 @@ impl Accounts {
         }
     }
 
+    /// The claim of the cost that a hold is over.
+    pub(super) fn claim_of(&self, hold: Slot) -> Option<&Claim> {
+        let cost = self.holds.get(hold)?.cost.slot();
+        Some(&self.costs.get(cost)?.claim)
+    }
+
     /// The cost that a hold is over, and the process that it counts for.
     fn cost_of(&self, hold: Slot) -> Option<(Slot, Slot)> {
         let cost = self.holds.get(hold)?.cost.slot();

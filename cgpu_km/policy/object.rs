@@ -73,7 +73,7 @@ pub(super) struct Object {
     pub(super) asked: u64,
     /// By what pages it can be mapped at most, for memory.
     pub(super) page: PageSize,
-    /// For a channel group or a channel: it is for compute or graphics.
+    /// For a channel: it is for compute or graphics.
     pub(super) compute: bool,
     /// For a channel group or a channel in none: when its compute work can be taken off the GPU.
     pub(super) preemption: Preemption,

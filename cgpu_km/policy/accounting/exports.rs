@@ -11,6 +11,7 @@ use crate::{
         accounting::{objects::Likeness, Accounting},
         descriptor::Export,
         event::{AllocDone, DescriptorPlaces, ExportTicket, ImportTicket, RefusalCause, Ticket},
+        forest::is_scheduled,
         slots::Slot,
     },
     store::List,
@@ -141,7 +142,8 @@ impl Accounting {
             };
             let found = self.forest.named(export.client, object)?;
             let (slot, object) = (found.slot, found.object);
-            let mut record = Export::new(export.file, place, object.class, object.kind);
+            let kind = object.kind;
+            let mut record = Export::new(export.file, place, object.class, kind);
             record.page = object.page;
             self.exports.reserve()?;
             record.hold = self.accounts.share(object.hold, process)?;
@@ -155,6 +157,10 @@ impl Accounting {
             };
             // Room was made in the ticket.
             ticket.exports.push(record)?;
+            if is_scheduled(kind) {
+                // Who takes it out may put it on the runlist.
+                self.forest.begin_schedule(slot)?;
+            }
             if let Some(name) = self.forest.hold_name(slot) {
                 ticket.names.push(name)?;
             }

@@ -149,7 +149,7 @@ impl Accounting {
         }
         object.page = likeness.page;
         if is_scheduled(likeness.kind) {
-            self.begin_channel_copy(&mut object, source)?;
+            self.begin_channel_copy(&mut object, likeness.hold, source)?;
         }
         self.forest.reserve_for(likeness.kind)?;
         object.hold = self.accounts.share(likeness.hold, process)?;
@@ -307,7 +307,7 @@ impl Accounting {
         // kchannelConstruct_IMPL).
         let group = Some(parent.object)
             .filter(|above| alloc.kind == Kind::Channel && above.kind == Kind::ChannelGroup);
-        let pool = group.and_then(|group| Some((group.hold?, group.compute)));
+        let pool = group.and_then(|group| group.hold);
         let (root, process) = (parent.owner.root, parent.owner.process);
         let parent = parent.slot;
         object.handle = self.new_handle(alloc.client, alloc.object)?;
@@ -328,8 +328,9 @@ impl Accounting {
             if !self.accounts.ledgers.is_active(share) {
                 return Err(RefusalCause::NoSuchGpu);
             }
-            let asked = if let Some((pool, compute)) = pool {
-                object.compute = compute;
+            let asked = if let Some(pool) = pool {
+                let of_group = self.accounts.claim_of(pool);
+                object.compute = of_group.is_some_and(|claim| claim.ids().makes_context());
                 self.accounts.ask_channel(pool, process)
             } else {
                 let demand = self.demand(alloc, share);

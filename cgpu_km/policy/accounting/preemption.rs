@@ -12,6 +12,7 @@ use crate::{
         event::{PreemptionOrder, RefusalCause, Ticket},
         forest::is_scheduled,
         ids::ShareId,
+        ledger::Claim,
         object::{Object, Preemption},
         slots::Slot,
     },
@@ -64,23 +65,22 @@ impl Accounting {
     /// A copy of a channel or of a group of channels is about to be asked for. It has the same
     /// context, which goes onto the runlist by either name.
     ///
-    /// The driver copies a group to another GPU as well (`kchangrpapiCopyConstruct_IMPL()` in
-    /// kernel_channel_group_api.c), where its channels would take memory of the first. Nothing
-    /// needs that.
+    /// `hold` is the original's hold on what both cost. The driver copies a group to another GPU as
+    /// well (`kchangrpapiCopyConstruct_IMPL()` in kernel_channel_group_api.c), where its channels
+    /// would take memory of the first. Nothing needs that.
     pub(super) fn begin_channel_copy(
         &mut self,
         copy: &mut Object,
+        hold: Option<Slot>,
         source: Option<Slot>,
     ) -> Result<(), RefusalCause> {
         copy.preemption = Preemption::AsMadeRuns;
-        let Some(source) = source else {
-            return Ok(());
-        };
-        let share = self.forest.objects.get(source).map(|source| source.share);
-        if share != Some(copy.share) {
+        let claim = hold.and_then(|hold| self.accounts.claim_of(hold));
+        if claim.map(Claim::share) != copy.share {
             return Err(RefusalCause::NotCopyable);
         }
-        self.forest.begin_schedule(source)
+        // What comes out of a descriptor was said to run when it was put there.
+        source.map_or(Ok(()), |source| self.forest.begin_schedule(source))
     }
 
     /// The call of a ticket is over: a mode that was not set by now is not.

@@ -306,7 +306,9 @@ fn a_copy_of_a_group_keeps_its_pool_and_id() {
         (all, 1)
     );
     // And channels can be made in it.
+    changes(&mut accounting);
     accounting.alloc(&channel(copy, 2, 0)).unwrap();
+    assert_eq!(changes(&mut accounting), [(2, made(copy.0, true))]);
     assert_eq!(overhead(&accounting), all);
     accounting.free(CLIENT, copy);
     assert_eq!(

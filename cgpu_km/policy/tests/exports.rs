@@ -229,3 +229,35 @@ fn an_exported_channel_group_keeps_its_context_charged() {
     accounting.close_file(HOLDER);
     assert_eq!(accounting.share(GPU).unwrap().overhead, 0);
 }
+
+#[test]
+fn an_exported_group_stays_on_its_gpu() {
+    const OTHER: GpuId = GpuId(7);
+    let mut accounting = shared();
+    let [group, there] = [object(9), object(10)];
+    accounting.context(group).unwrap();
+    accounting.export(0, &[group]).unwrap();
+    accounting.add_share(OTHER, u64::MAX).unwrap();
+    accounting.device(READER, there, OTHER).unwrap();
+    let refused = accounting.begin_import(&places(READER, 0, &[COPY]), there);
+    assert_eq!(refused.unwrap_err(), RefusalCause::NotCopyable);
+    assert_eq!(accounting.import(0, &[COPY]), Ok(1));
+}
+
+#[test]
+fn a_channel_takes_the_engine_of_its_imported_group() {
+    let mut accounting = shared();
+    let group = object(9);
+    accounting.context(group).unwrap();
+    accounting.export(0, &[group]).unwrap();
+    assert_eq!(accounting.import(0, &[COPY]), Ok(1));
+    let request = channel_request(READER, COPY, object(11), COPIES);
+    accounting.alloc(&request).unwrap();
+    let change = accounting.take_channel_change().unwrap();
+    let made = ChannelEvent::Made {
+        group: COPY,
+        compute: true,
+        process: READER_PROCESS,
+    };
+    assert_eq!(change.what, made);
+}

@@ -6,6 +6,7 @@ use crate::nvidia::{
     capability::{COMPUTE, GRAPHICS},
     handle::{ClassId, ObjectHandle},
 };
+use crate::policy::DescriptorPlaces;
 
 const GROUP: u32 = 0x5c00_0020;
 const CHANNEL: u32 = 0x5c00_0021;
@@ -196,4 +197,19 @@ fn a_copied_group_may_be_on_the_runlist_by_either_name() {
         let refused = NvStatus::NV_ERR_INVALID_STATE.0;
         assert_eq!(add_object(&mut program, channel, OBJECT), refused);
     }
+}
+
+#[test]
+fn an_exported_group_counts_as_one_that_runs() {
+    let mut program = with_channel();
+    let export = DescriptorPlaces {
+        file: FileId(40),
+        first: 0,
+        client: ClientHandle(CLIENT),
+        objects: &[ObjectHandle(GROUP)],
+    };
+    let ticket = program.accounting.begin_export(&export).expect("exported");
+    program.accounting.end_export(ticket, true);
+    let refused = NvStatus::NV_ERR_INVALID_STATE.0;
+    assert_eq!(add_object(&mut program, CHANNEL, OBJECT), refused);
 }
