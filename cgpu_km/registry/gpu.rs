@@ -5,7 +5,7 @@ use crate::{
     attach::GpuFacts,
     failure::Failure,
     os_interface::{
-        thread::{Priority, Thread},
+        thread::{Thread, ThreadPriority},
         Gate,
     },
     policy::{
@@ -61,7 +61,12 @@ impl HostGpu {
     #[inline(never)] // As `probe` of attach.rs.
     pub(super) fn new(facts: GpuFacts) -> Result<Arc<Self>> {
         let conductor = Conductor::new()?;
-        let thread = Thread::start(c"cgpu-sched", facts.minor, Priority::Prompt, conductor)?;
+        let thread = Thread::start(
+            c"cgpu-sched",
+            facts.minor,
+            ThreadPriority::Prompt,
+            conductor,
+        )?;
         Arc::pin_init(
             pin_init!(Self {
                 facts,

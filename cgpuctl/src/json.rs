@@ -114,7 +114,7 @@ object! {
 
 object! {
     /// A limit of an instance, beside those of memory and channels.
-    pub struct Limit of l: &uapi::InstanceLimit {
+    pub struct LimitReport of l: &uapi::InstanceLimit {
         of: &'static str = uapi::Limited::name_of(l.what),
         limit: u64 = l.limit,
         is_default: bool = l.is_set == 0,

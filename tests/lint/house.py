@@ -214,24 +214,30 @@ def functions(sources):
                 yield path, line, f"`{name}` has {lines} lines, at most {longest} may be"
 
 
+def types_of(path, sources):
+    """(name, line) of the types that a file defines: at any depth, and in the calls of macros. An
+    associated type belongs to its trait, and has that one's name in every `impl`."""
+    code, braces = sources.code(path), sources.braces(path)
+    for found in rust.TYPE.finditer(code):
+        if found.group(1) != "type" or not braces.depth(found.start()):
+            yield found.group(2), sources.line(path, found.start())
+
+
 def types(sources):
     """The name of a type stands for one thing in its crate."""
     said = set()
     for _, trees in rust.packages(sources):
-        defined = collections.defaultdict(dict)
+        defined = collections.defaultdict(list)
         for file in sorted({file for tree in trees for file in tree.files}):
-            braces = sources.braces(file)
-            for found in rust.TYPE.finditer(sources.code(file)):
-                if not braces.depth(found.start()):
-                    defined[found.group(2)].setdefault(file, sources.line(file, found.start()))
+            for name, line in types_of(file, sources):
+                defined[name].append((file, line))
         for name, places in sorted(defined.items()):
-            if len(places) < 2:
-                continue
-            for file, line in sorted(places.items()):
-                others = ", ".join(other for other in sorted(places) if other != file)
-                if (file, name) not in said:
-                    said.add((file, name))
-                    yield file, line, f"`{name}` is also defined in {others}"
+            for place in places if len(places) > 1 else ():
+                if (place, name) in said:
+                    continue
+                said.add((place, name))
+                others = ", ".join(f"{p[0]}:{p[1]}" for p in places if p != place)
+                yield *place, f"`{name}` is also defined in {others}"
 
 
 # Files whose lines stay, and why.

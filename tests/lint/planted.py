@@ -20,6 +20,8 @@ main: host cgpu_km_main
 ```
 """
 CARGO = '[package]\nname = "cgpu_km"\n[lib]\npath = "host.rs"\n'
+# An associated type is named in its trait and in each `impl`.
+ASSOCIATED = "trait Counts {\n    type By;\n}\nimpl Counts for u8 {\n    type By = u8;\n}\n"
 # A facade passes its part's item on, and the part uses the facade's: nobody needs both at once.
 FACADE = (
     "mod facade_part;\npub use facade_part::Part;\npub fn own() {}\n"
@@ -37,6 +39,7 @@ CLEAN = {
     + '// unsafe in a comment; panic!("no")\n'
     + 'const WORD: &str = "unsafe { x.unwrap() }";\n'
     + "// CAST: u32 fits.\nlet x = y as u64;\n"
+    + ASSOCIATED
     + FACADE,
     "cgpu_km/policy/facade_part.rs": HEAD + "pub struct Part;\nfn f() { super::own(); }\n",
     "cgpu_km/os_interface.rs": HEAD + "mod user;\n",
@@ -169,6 +172,17 @@ FAULTS = (
         "cgpu_km/policy/b.rs",
         policy(a="pub struct Twice;\n", b="enum Twice {}\n"),
     ),
+    (
+        "types",
+        "cgpu_km/policy/b.rs",
+        policy(a="pub struct Twice;\n", b="words! {\n    pub enum Twice {}\n}\n"),
+    ),
+    (
+        "types",
+        "cgpu_km/policy/b.rs",
+        policy(a="pub struct Twice;\n", b="fn f() {\n    struct Twice;\n}\n"),
+    ),
+    one("types", "cgpu_km/policy/facade_part.rs", "struct Part;\nmod tests {\nstruct Part;\n}\n"),
     one("lines", "cgpu_km/policy/a.rs", f"// {WIDE}\n"),
     one("lines", "cgpu_km/policy/a.rs", f"fn f({WIDE}) {{}}\n"),
     one("lines", "docs/a.md", f"{WIDE}\n"),

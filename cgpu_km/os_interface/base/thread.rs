@@ -44,7 +44,7 @@ unsafe extern "C" fn main<T: ThreadTask>(data: *mut c_void) -> c_int {
 
 /// How a thread is served among others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Priority {
+pub enum ThreadPriority {
     /// As any other.
     Normal,
     /// Before all that is not realtime: it works for some microseconds, and being late has a price.
@@ -53,7 +53,7 @@ pub enum Priority {
 
 impl<T: ThreadTask> Thread<T> {
     /// Starts the thread `NAME/NUMBER`.
-    pub fn start(name: &CStr, number: u32, priority: Priority, task: Arc<T>) -> Result<Self> {
+    pub fn start(name: &CStr, number: u32, priority: ThreadPriority, task: Arc<T>) -> Result<Self> {
         let data = Arc::into_raw(task.clone());
         // SAFETY: `main` takes what `data` is; the format takes a string and an `unsigned int`.
         let thread = from_err_ptr(unsafe {
@@ -75,7 +75,7 @@ impl<T: ThreadTask> Thread<T> {
         // valid after that.
         // SAFETY: A new thread does not run, let alone end, before it is woken.
         unsafe { bindings::get_task_struct(thread.as_ptr()) };
-        if priority == Priority::Prompt {
+        if priority == ThreadPriority::Prompt {
             // SAFETY: The reference keeps the task valid.
             unsafe { bindings::sched_set_fifo_low(thread.as_ptr()) };
         }

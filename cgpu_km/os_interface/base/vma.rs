@@ -85,7 +85,7 @@ impl<'a> LockedVma<'a> {
     where
         F: FnMut(PageEntry<'_>) -> ControlFlow<()>,
     {
-        struct Walk<'a, F> {
+        struct VmaWalk<'a, F> {
             vma: LockedVma<'a>,
             each: F,
         }
@@ -95,7 +95,7 @@ impl<'a> LockedVma<'a> {
             walk: *mut c_void,
         ) -> c_int {
             // SAFETY: `each_entry` passes a walk of this type, which nobody else uses meanwhile.
-            let walk = unsafe { &mut *walk.cast::<Walk<'_, F>>() };
+            let walk = unsafe { &mut *walk.cast::<VmaWalk<'_, F>>() };
             // INVARIANT: `apply_to_page_range` has locked the table of this entry.
             let entry = PageEntry {
                 vma: walk.vma,
@@ -109,7 +109,7 @@ impl<'a> LockedVma<'a> {
         if length == 0 {
             return;
         }
-        let mut walk = Walk { vma: self, each };
+        let mut walk = VmaWalk { vma: self, each };
         // What it returns is what `each` said, or an errno where a table could not be made: such a
         // table holds no page.
         // SAFETY: The range lies in the mapping, whose lock is held by the type's invariant; `step`

@@ -28,7 +28,7 @@ use crate::os_interface::{
         extra,
         file_ref::FileRef,
         one_file,
-        thread::{Priority, Thread, ThreadTask},
+        thread::{Thread, ThreadPriority, ThreadTask},
         wait::Completion,
     },
     driver::backing_file::BackingFile,
@@ -318,7 +318,7 @@ impl Worker {
             GFP_KERNEL,
         )?;
         Ok(Self {
-            thread: Thread::start(c"cgpu-worker", minor, Priority::Normal, shared)?,
+            thread: Thread::start(c"cgpu-worker", minor, ThreadPriority::Normal, shared)?,
             _flush: FlushFiles,
         })
     }

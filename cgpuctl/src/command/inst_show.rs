@@ -55,7 +55,7 @@ impl Verb for InstShow {
             text.push(block(instance, &limits));
             members.instances.push(ShownInstance {
                 instance: instance.into(),
-                limits: limits.iter().map(json::Limit::from).collect(),
+                limits: limits.iter().map(json::LimitReport::from).collect(),
             });
         }
         Ok(Report::new(members, text.join("\n"))?)
@@ -71,7 +71,7 @@ struct ShowMembers {
 struct ShownInstance {
     #[serde(flatten)]
     instance: json::Instance,
-    limits: Vec<json::Limit>,
+    limits: Vec<json::LimitReport>,
 }
 
 fn block(i: &Instance, limits: &[InstanceLimit]) -> String {

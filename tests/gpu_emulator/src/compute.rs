@@ -272,14 +272,14 @@ mod tests {
     use crate::mmu::tests::Tables;
     use std::collections::HashMap;
 
-    struct Bench {
+    struct MethodBench {
         memory: Memory,
         space: AddressSpace,
         state: ComputeState,
         values: HashMap<u16, u32>,
     }
 
-    impl Bench {
+    impl MethodBench {
         fn new() -> Self {
             let mut memory = Memory::new(1 << 30);
             let mut tables = Tables::new(1 << 20);
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn inline_data_goes_to_memory_and_releases() {
-        let mut bench = Bench::new();
+        let mut bench = MethodBench::new();
         for (address, value) in [
             (method::LINE_LENGTH_IN, 6),
             (method::LINE_COUNT, 1),
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn launch_reads_the_qmd_and_completion_releases() {
-        let mut bench = Bench::new();
+        let mut bench = MethodBench::new();
         let bytes = crate::qmd::tests::version_4(0x3000, 0x55);
         bench
             .space
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn report_writes_payload_and_time() {
-        let mut bench = Bench::new();
+        let mut bench = MethodBench::new();
         bench.method(method::REPORT_ADDRESS_LOWER, 0x4000);
         bench.method(method::REPORT_PAYLOAD_LOWER, 3);
         bench.method(method::REPORT_SEMAPHORE_EXECUTE, 0);

@@ -29,13 +29,13 @@ const fn object(handle: u32) -> ObjectId {
 }
 
 /// A host with a channel in whose ring stands a kernel of a microsecond, and after it a semaphore.
-struct Bench {
+struct HostBench {
     host: Host,
     memory: Memory,
     space: AddressSpace,
 }
 
-impl Bench {
+impl HostBench {
     fn new() -> Self {
         let mut memory = Memory::new(1 << 30);
         let mut tables = Tables::new(1 << 20);
@@ -117,14 +117,14 @@ const EVER: Duration = Duration::from_secs(600);
 
 #[test]
 fn a_channel_that_is_scheduled_ends_its_kernel() {
-    let mut bench = Bench::new();
+    let mut bench = HostBench::new();
     bench.ring();
     assert_eq!(bench.written(EVER), [1, 1]);
 }
 
 #[test]
 fn a_kernel_ends_with_its_channel_on_the_runlist() {
-    let mut bench = Bench::new();
+    let mut bench = HostBench::new();
     bench.ring();
     assert!(bench.host.schedule(CHANNEL, false));
     assert_eq!(bench.written(LONG), [0, 0]);
@@ -136,7 +136,7 @@ fn a_kernel_ends_with_its_channel_on_the_runlist() {
 
 #[test]
 fn a_stopped_channel_runs_when_its_group_is_scheduled() {
-    let mut bench = Bench::new();
+    let mut bench = HostBench::new();
     assert!(bench.host.schedule(CHANNEL, false));
     bench.ring();
     assert_eq!(bench.written(LONG), [0, 0]);
@@ -146,7 +146,7 @@ fn a_stopped_channel_runs_when_its_group_is_scheduled() {
 
 #[test]
 fn a_channel_that_is_gone_ends_no_kernel() {
-    let mut bench = Bench::new();
+    let mut bench = HostBench::new();
     bench.ring();
     bench.host.remove(CHANNEL);
     assert_eq!(bench.written(LONG), [0, 0]);
