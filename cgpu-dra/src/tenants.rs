@@ -105,7 +105,7 @@ pub fn said(errno: Errno) -> String {
         Some(Cause::TooMany) => "the GPU has as many instances as it can have",
         Some(Cause::TooManyForPolicy) => {
             "the GPU's policy fair has no part left; raise it with `cgpuctl gpu set-policy \
-             --max-inst`"
+             --max-instances`"
         }
         Some(Cause::WeightsAboveWhole) => "the weights would be above 100 under the policy fixed",
         Some(Cause::DriverMissing) => "the NVIDIA driver does not answer",

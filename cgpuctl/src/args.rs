@@ -147,6 +147,12 @@ pub(crate) fn policy(text: &str) -> Option<Policy> {
     Policy::ALL.into_iter().find(is)
 }
 
+/// The numbers that [`policy`] takes: `a number from 0 to 5`.
+pub(crate) fn policy_numbers() -> String {
+    let [lowest, .., highest] = Policy::ALL.map(Policy::digits);
+    format!("a number from {lowest} to {highest}")
+}
+
 /// Reads one of the ABI's words by its name. The help lists them all with their meanings.
 fn word<T: Copy + Send + Sync + 'static>(
     all: &'static [T],

@@ -9,7 +9,7 @@ use super::{
     inst_list, target,
 };
 use crate::{
-    args::policy,
+    args::{policy, policy_numbers},
     capabilities::Capabilities,
     compute::own_burst,
     control::Control,
@@ -101,7 +101,7 @@ pub(super) struct SavedInstance {
     /// As `--managed` takes it.
     #[serde(default = "default_managed")]
     managed: String,
-    /// As `inst set --channels` takes them; as the GPU's max_inst has it if there are none.
+    /// As `inst set --channels` takes them. Without them as the GPU's `max_instances` has it.
     pub(super) channels: Option<u32>,
     /// As `inst set --objects` takes them; the default for what is not there.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -218,7 +218,8 @@ impl SavedGpu {
             Period::from_name(period).ok_or_else(|| take("period", &Period::ALL, Period::name))
         });
         let policy = policy(&self.policy).ok_or_else(|| {
-            take("policy", &Policy::ALL, Policy::name) + ", or a number from 0 to 5"
+            let names = take("policy", &Policy::ALL, Policy::name);
+            format!("{names}, or {}", policy_numbers())
         })?;
         Ok(GpuSetPolicy {
             gpu,

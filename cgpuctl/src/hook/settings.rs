@@ -20,7 +20,7 @@
 //! A container without a memory setting gets no instance.
 
 use crate::{
-    args::{amount, policy},
+    args::{amount, policy, policy_numbers},
     size::{Amount, Bytes},
 };
 use cgpu_uapi::{text, Gpu, Policy, WEIGHT_DEFAULT, WEIGHT_MAX};
@@ -264,7 +264,7 @@ fn check_cap(percent: u32, gpus: &[&Gpu]) -> Result<Option<u32>, String> {
 /// A policy belongs to the GPU and all its instances: no container changes it.
 fn check_policy(value: &str, gpus: &[&Gpu]) -> Result<(), String> {
     let Some(policy) = policy(value) else {
-        return Err("is no policy: take a number from 0 to 5 or its name".to_owned());
+        return Err(format!("is no policy: take {} or its name", policy_numbers()));
     };
     match gpus.iter().find(|gpu| gpu.policy != policy.number()) {
         None => Ok(()),
