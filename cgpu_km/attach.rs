@@ -318,7 +318,7 @@ fn find_driver(control: &BackingFile, assumed_branch: u32) -> Result<Driver, Fai
     if let Some(driver) = Branch::named(assumed_branch).and_then(|named| of(named, true)) {
         pr_warn!(
             "the NVIDIA driver {text:?} is of no known branch and taken for {assumed_branch}, as unsafe_assume_branch \
-             says: memory limits and the walls between tenants may not hold\n"
+             says: memory limits and the isolation of tenants may not hold\n"
         );
         return Ok(driver);
     }

@@ -287,8 +287,8 @@ fn show_instance(instance: &TenantInstance, out: &Text) -> Result {
     lines!(
         out,
         compute_shut: u8::from(gate.is_shut()),
-        compute_blocked_tasks: gate.parked(),
-        compute_blocked_count: gate.parkings(),
+        compute_blocked_tasks: gate.blocked(),
+        compute_blocked_count: gate.times_blocked(),
         node: nodes.own,
         control_node: nodes.control,
         uvm_node: nodes.uvm,

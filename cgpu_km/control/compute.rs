@@ -139,7 +139,7 @@ fn instance_record(instance: &TenantInstance) -> Option<uapi::InstanceCompute> {
         (served.working, state::WORKING),
         (served.running, state::RUNNING),
     ]);
-    record.blocked_tasks = instance.gate().parked();
+    record.blocked_tasks = instance.gate().blocked();
     record.gpu_time_ns = served.account.gpu_time;
     record.windows = served.account.windows;
     record.preemptions = served.account.preemptions;

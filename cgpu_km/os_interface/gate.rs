@@ -55,9 +55,9 @@ pub struct Gate {
     #[pin]
     files: Mutex<KVec<FileMappings>>,
     /// Tasks that sleep now.
-    parked: Atomic<u32>,
+    blocked: Atomic<u32>,
     /// How often a task went to sleep.
-    parkings: Atomic<u64>,
+    times_blocked: Atomic<u64>,
     /// Whether it is shut and all pages are out.
     is_shut: Atomic<bool>,
 }
@@ -95,8 +95,8 @@ impl Gate {
                     opened: None,
                 }),
                 files <- new_mutex!(KVec::new()),
-                parked: Atomic::new(0),
-                parkings: Atomic::new(0),
+                blocked: Atomic::new(0),
+                times_blocked: Atomic::new(0),
                 is_shut: Atomic::new(false),
             }),
             GFP_KERNEL,
@@ -135,13 +135,13 @@ impl Gate {
     }
 
     /// Tasks that sleep at it now.
-    pub fn parked(&self) -> u32 {
-        self.parked.load(Relaxed)
+    pub fn blocked(&self) -> u32 {
+        self.blocked.load(Relaxed)
     }
 
     /// How often a task went to sleep at it.
-    pub fn parkings(&self) -> u64 {
-        self.parkings.load(Relaxed)
+    pub fn times_blocked(&self) -> u64 {
+        self.times_blocked.load(Relaxed)
     }
 
     /// Runs `step`, which hears whether the gate is open, and lets nobody move it meanwhile.
@@ -264,15 +264,15 @@ pub(super) unsafe fn fault(
     // SAFETY: The fault may be done anew, and nothing of it is used below. From here on the
     // mapping, `file` and its endpoint may go, but for what is held above.
     unsafe { fault.release_lock() };
-    gate.parked.fetch_add(1, Relaxed);
-    gate.parkings.fetch_add(1, Relaxed);
+    gate.blocked.fetch_add(1, Relaxed);
+    gate.times_blocked.fetch_add(1, Relaxed);
     // Whatever ends it, the kernel does the fault anew, after the signal if there is one.
     let _ = if by_program {
         opened.wait_interruptible()
     } else {
         opened.wait_freezable()
     };
-    gate.parked.fetch_sub(1, Relaxed);
+    gate.blocked.fetch_sub(1, Relaxed);
     drop(opened);
     drop(gate);
     // If it is the last reference, the file is closed, and with that this module may go, only when

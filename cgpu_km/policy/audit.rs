@@ -117,7 +117,7 @@ impl fmt::Display for Audited {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unlisted => f.write_str("in no table"),
+            Self::Unlisted => f.write_str("not on the allowlist"),
             Self::Capability(sets) => write!(f, "takes one of the capabilities {sets}"),
             Self::Foreign => f.write_str("names what is another's"),
             Self::Forbidden => f.write_str("kept from containers"),

@@ -121,8 +121,8 @@ impl Command {
     }
 
     /// The control's entry, if the tenant may make it on this object, with parameters of this size.
-    /// `None`: it is for the GPU's firmware, and in no table. `gpu` has the capabilities that
-    /// count.
+    /// `None`: it is for the GPU's firmware, and not on the allowlist. `gpu` has the
+    /// capabilities that count.
     fn admit(
         &self,
         call: &mut impl Call,

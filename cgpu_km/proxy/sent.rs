@@ -38,7 +38,7 @@ impl DriverReply {
     /// What became of a call that makes an object, as far as it can be believed.
     ///
     /// A status is an output: threads of the program can overwrite it before we read it. "Made" is
-    /// believed, because it can only raise what is charged. "Refused" is made true: the object is
+    /// believed, because it can only raise what is charged. "Refused" is verified: the object is
     /// freed, whether it is there or not, so the driver has none that the accounting does not know.
     /// A program cannot stop that call, but can be killed before it. Then the object counts as made
     /// until its client goes.

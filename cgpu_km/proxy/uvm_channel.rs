@@ -10,7 +10,7 @@
 //! * a `UVM_UNREGISTER_CHANNEL` is believed;
 //! * if a GPU or its address space is said to be unregistered, each of its channels is let go of
 //!   once more by itself;
-//! * if a registration is said to have failed, it is let go of, and so made true.
+//! * if a registration is said to have failed, it is undone: it is let go of.
 
 use super::{
     call::{Call, Errno, Route},

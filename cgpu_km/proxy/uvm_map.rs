@@ -13,7 +13,7 @@
 //! * if a call for more than that says that it has worked (`UVM_UNMAP_EXTERNAL` of several, a GPU
 //!   unregistered, `UVM_FREE` in another file), each mapping that it has taken is unmapped once
 //!   more by itself;
-//! * if a mapping is said to have failed, it is unmapped, and so made true;
+//! * if a mapping is said to have failed, it is undone: it is unmapped;
 //! * what a new mapping takes the place of whole, which the driver would unmap, is unmapped before
 //!   it.
 

@@ -465,7 +465,7 @@ fn a_change_that_stops_half_way_says_what_was_done() {
 }
 
 #[test]
-fn create_mounts_the_twins_once_and_a_mount_that_was_there_stays() {
+fn create_mounts_cgpufs_once() {
     let fake = Fake::new(1);
     done(&fake, "inst create a --gpu 0 --mem 1GiB");
     done(&fake, "inst create b --gpu 0 --mem 1GiB");

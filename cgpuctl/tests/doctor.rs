@@ -295,11 +295,11 @@ fn a_mount_point_that_others_can_enter_fails() {
     assert_eq!(bad.found, "mode 0755, owner 0");
 
     let fake = sound();
-    fake.with(|s| s.mounts.push("/mnt/twins".into()));
+    fake.with(|s| s.mounts.push("/mnt/nodes".into()));
     let bad = only(&fake);
     assert_eq!(
         (bad.subject.as_str(), bad.state),
-        ("/mnt/twins", FindingState::Warning)
+        ("/mnt/nodes", FindingState::Warning)
     );
 }
 

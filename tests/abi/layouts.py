@@ -138,8 +138,8 @@ def differences(headers, base, spec):
             struct = mod["struct"]
             size = ours.get(f"sizeof({struct})")
             if size is None:
-                # The call does not exist there; its number is in no table, or the driver refuses
-                # it.
+                # The call does not exist there; its number is not on the allowlist, or the driver
+                # refuses it.
                 continue
             if not mod["varies"] and size != theirs[f"sizeof({struct})"]:
                 yield f"{struct} has {size} bytes, not {theirs[f'sizeof({struct})']}"

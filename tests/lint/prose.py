@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Rules about the documents: what a link points to exists, no sentence is too long, and no word is
-used that only its writers know."""
+"""Rules about the documents: what a link points to exists, and no sentence is too long. And about
+documents and code: no word is used that only its writers know."""
 
 import posixpath
 import re
@@ -15,6 +15,7 @@ PRIVATE = {
     r"twins?": "proxy node",
     r"honest\s+nodes?": "host node",
     r"(?:the|our|no)\s+books": "accounting",
+    r"(?:the|our)\s+walls": "isolation",
     r"made\s+true": "verified, or undone",
     r"parked": "blocked",
     r"mend(?:s|ed)?": "fix",
@@ -22,6 +23,10 @@ PRIVATE = {
     r"in\s+no\s+table": "not on the allowlist",
     r"metered|metering": "nothing: it is gone",
 }
+# Keys of JSON and metrics that programs read: they stay beside the usual word.
+OLD_KEYS = r"\b(?:twins_mounted|(?:cgpu_instance_compute_)?parked_\w+|mend(?=:))"
+# What people read besides documents.
+SOURCES = (".rs", ".c", ".h", ".py", ".sh", ".txt")
 # Records of a day, and lists that are made by a program.
 NOT_PROSE = ("docs/measurements/", "LICENSES/")
 
@@ -108,14 +113,19 @@ def sentences(files, paths):
 
 
 def private_words(files, paths):
-    """No word of our own where the field has one."""
-    pattern = re.compile(rf"\b(?:{'|'.join(f'({p})' for p in PRIVATE)})\b", re.I)
+    """No word of our own where the field has one: in documents, comments, names and messages."""
+    letter = "[A-Za-z]"
+    words = "|".join(f"({word})" for word in PRIVATE)
+    pattern = re.compile(rf"(?<!{letter})(?:{words})(?!{letter})", re.I)
     for path, text in files.items():
-        if not is_document(path):
+        if is_document(path):
+            said = re.sub(r"`[^`\n]*`", blank, without_code(text))
+        elif path.endswith(SOURCES) and not path.startswith("tests/lint/"):
+            said = re.sub(OLD_KEYS, blank, text)
+        else:
             continue
-        code = re.sub(r"`[^`\n]*`", blank, without_code(text))
-        for found in pattern.finditer(code):
-            line = code.count("\n", 0, found.start()) + 1
+        for found in pattern.finditer(said):
+            line = said.count("\n", 0, found.start()) + 1
             usual = list(PRIVATE.values())[found.lastindex - 1]
             yield path, line, f"{found.group(0)!r}: say {usual!r}"
 

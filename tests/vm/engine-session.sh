@@ -101,7 +101,7 @@ check "a device that is not there is refused" fails container --rm \
 	--device cgpu.io/gpu=nobody $IMAGE /cgpu-guest --version
 check "by its name" says "cgpu.io/gpu=nobody"
 
-# Without root an engine cannot give out a GPU: the twins are out of its reach.
+# Without root an engine cannot give out a GPU: the proxy nodes are out of its reach.
 user() {
 	/usr/bin/setpriv --reuid=1000 --regid=1000 --clear-groups \
 		env HOME=/tmp/user XDG_RUNTIME_DIR=/run/user/1000 "$@"
@@ -137,7 +137,7 @@ run cgpuctl inst destroy train
 check "and when one goes" within 20 cgpuctl cdi validate
 run cgpuctl inst destroy infer
 check "and removes it with the last" within 20 [ ! -e /run/cdi/cgpu.json ]
-# It keeps a mount namespace of its own, with the twins in it, and so the module.
+# It keeps a mount namespace of its own, with the proxy nodes in it, and so the module.
 udev_is_gone() { ! pidof systemd-udevd >/dev/null; }
 # shellcheck disable=SC2046  # process numbers are words
 kill $(pidof systemd-udevd)

@@ -39,7 +39,7 @@ load_driver() {
 	cat $FAKE/leaks >/tmp/leaks-before
 }
 
-mount_twins() {
+mount_cgpufs() {
 	mkdir -p -m 700 /run/cgpu
 	mkdir -p -m 700 /run/cgpu/dev
 	mount -t cgpufs cgpufs /run/cgpu/dev || { fault "mount cgpufs"; return 1; }
@@ -47,7 +47,7 @@ mount_twins() {
 
 load_module() {
 	insmod /modules/cgpu_km.ko || { fault "insmod cgpu_km"; return 1; }
-	mount_twins
+	mount_cgpufs
 }
 
 # Processes that have a file of the module open, or a mount of it in their namespace.

@@ -11,12 +11,12 @@ here=$(dirname "$0")
 	[ -c /dev/cgpuctl ] && echo "ok control device without a driver"
 	! cgpuctl inst create early --gpu 0 --mem 2GiB 2>/dev/null &&
 		echo "ok no instance without a driver"
-	mount_twins
+	mount_cgpufs
 	load_driver
 	cgpuctl inst create late --gpu 0 --mem 2GiB >/dev/null &&
 		echo "ok instance after the driver came"
 	cgpuctl gpu list >&2
-	[ -c /run/cgpu/dev/late/nvidiactl ] && echo "ok twins"
+	[ -c /run/cgpu/dev/late/nvidiactl ] && echo "ok proxy nodes"
 	cgpuctl inst destroy late && echo "ok destroyed"
 	unload_module && echo "ok unloaded before the driver"
 	load_module

@@ -39,8 +39,8 @@ pub mod request {
     pub const PARAMS: usize = 8;
 }
 
-/// Control `NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`. No program's call with it is let through, so it
-/// is in no table.
+/// Control `NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`. No program's call with it is forwarded: it is
+/// not on the allowlist.
 pub mod disable_channels {
     use crate::nvidia::wire::Field;
     use crate::nvidia::wire::Items;

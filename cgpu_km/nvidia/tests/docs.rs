@@ -99,6 +99,9 @@ fn the_documents_table_of_pointers_is_that_of_every_branch() {
         }
     }
     for (name, member) in rows.keys() {
-        assert!(seen.contains(name), "{name} ({member}) is in no table");
+        assert!(
+            seen.contains(name),
+            "{name} ({member}) is not on the allowlist"
+        );
     }
 }

@@ -12,7 +12,7 @@ static unsigned int unsafe_assume_branch;
 module_param(unsafe_assume_branch, uint, 0);
 MODULE_PARM_DESC(unsafe_assume_branch,
 		 "For an NVIDIA driver of a branch without tables: use those of this branch "
-		 "(535, 550, 570, 580, 595). Memory limits and the walls between tenants may then "
+		 "(535, 550, 570, 580, 595). Memory limits and the isolation of tenants may then "
 		 "not hold");
 
 /* In Rust of the same version alone: see abi.mk. */

@@ -320,7 +320,7 @@ fn a_place_that_the_driver_calls_empty_gives_no_object() {
     program.seen.clear();
     let params = import_many(&[COPY], 0);
     assert_eq!(control(&mut program, CLIENT, IMPORT_MANY, &params), 0);
-    // Which is made true, since another thread can have written it.
+    // Another thread can have written that, so the object is freed.
     assert_eq!(program.seen[1].request, NV_ESC_RM_FREE);
     program.free(MEMORY);
     program.accounting.close_file(FILE);

@@ -264,7 +264,10 @@ fn check_cap(percent: u32, gpus: &[&Gpu]) -> Result<Option<u32>, String> {
 /// A policy belongs to the GPU and all its instances: no container changes it.
 fn check_policy(value: &str, gpus: &[&Gpu]) -> Result<(), String> {
     let Some(policy) = policy(value) else {
-        return Err(format!("is no policy: take {} or its name", policy_numbers()));
+        return Err(format!(
+            "is no policy: take {} or its name",
+            policy_numbers()
+        ));
     };
     match gpus.iter().find(|gpu| gpu.policy != policy.number()) {
         None => Ok(()),

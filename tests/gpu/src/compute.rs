@@ -119,7 +119,7 @@ pub struct Compute {
     /// How often a doorbell was touched while the gate was not open.
     pub rang: AtomicU32,
     /// Nanoseconds that threads waited at doorbells.
-    pub parked_ns: AtomicU64,
+    pub blocked_ns: AtomicU64,
     /// What the accounting says of the boost of each GPU, by its place among the instance's
     /// ([`cgpu_km::policy::Boost::number`]).
     pub boosts: [AtomicU32; GPUS],
@@ -195,7 +195,7 @@ impl Compute {
         if told {
             // CAST: a wait takes less than centuries.
             let waited = began.elapsed().as_nanos() as u64;
-            self.parked_ns.fetch_add(waited, Ordering::Relaxed);
+            self.blocked_ns.fetch_add(waited, Ordering::Relaxed);
         }
     }
 

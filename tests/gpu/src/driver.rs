@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the driver says of itself and of the GPUs, asked as a program asks: the user-space twin of
-//! `cgpu_km/attach.rs`.
+//! The driver's words about itself and the GPUs, asked as a program asks: the user-space
+//! counterpart of `cgpu_km/attach.rs`.
 
 use crate::sys;
 use cgpu_km::nvidia::escape::Escape;

@@ -280,7 +280,7 @@ impl Arbiter {
                     "given_ns": view.account.gpu_time,
                     "windows": view.account.windows,
                     "preemptions": view.account.preemptions,
-                    "parked_ns": view.account.blocked,
+                    "blocked_ns": view.account.blocked,
                 })
             })
             .collect();

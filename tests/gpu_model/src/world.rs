@@ -35,7 +35,7 @@ pub struct Program {
     /// Its doorbell.
     gate: Position,
     /// It sleeps at it.
-    parked: bool,
+    is_blocked: bool,
     /// It launches nothing more for the time being.
     stopped: bool,
     outstanding: u32,
@@ -91,7 +91,7 @@ impl World {
             group,
             channel,
             gate: Position::Open,
-            parked: false,
+            is_blocked: false,
             stopped: false,
             outstanding: 0,
             launch_at: Some(self.now()),
@@ -115,8 +115,8 @@ impl World {
         let now = self.now();
         let program = &mut self.programs[program];
         program.gate = gate;
-        if gate != Position::Shut && program.parked {
-            program.parked = false;
+        if gate != Position::Shut && program.is_blocked {
+            program.is_blocked = false;
             program.launch_at = Some(now + WAKE);
         }
     }
@@ -133,7 +133,7 @@ impl World {
         program.stopped = stopped;
         if stopped {
             program.launch_at = None;
-            program.parked = false;
+            program.is_blocked = false;
         } else if program.launch_at.is_none() && program.outstanding < program.habit.depth {
             program.launch_at = Some(now);
         }
@@ -178,7 +178,7 @@ impl World {
             ends.push(now);
         }
         let room = program.outstanding < program.habit.depth;
-        if room && program.launch_at.is_none() && !program.parked && !program.stopped {
+        if room && program.launch_at.is_none() && !program.is_blocked && !program.stopped {
             let paced = program.launched_at + program.pace;
             program.launch_at = Some(paced.max(now + REACTION));
         }
@@ -194,7 +194,7 @@ impl World {
         }
         match program.gate {
             Position::Shut => {
-                program.parked = true;
+                program.is_blocked = true;
                 true
             }
             Position::Armed => {

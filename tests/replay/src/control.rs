@@ -291,7 +291,7 @@ pub fn folder(name: &str) -> String {
     format!("{}/{name}", uapi::CGPUFS_MOUNT)
 }
 
-/// Mounts the filesystem of the twins where the tool does, unless it is mounted.
+/// Mounts the filesystem of the proxy nodes where the tool does, unless it is mounted.
 pub fn mount_cgpufs() -> Result<(), String> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").map_err(|e| e.to_string())?;
     let mounted = mounts

@@ -6,7 +6,7 @@
 pub enum Nodes {
     /// The driver's own.
     Direct,
-    /// An instance's twins, in this folder.
+    /// An instance's proxy nodes, in this folder.
     Instance(String),
 }
 

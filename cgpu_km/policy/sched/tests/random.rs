@@ -9,7 +9,7 @@
 use super::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
-use steps::{means, rules, steps, terms, Step, Work, BUSY, MENDED, QUIET};
+use steps::{means, rules, steps, terms, Step, Work, BUSY, QUIET, RETRIED};
 use world::SchedWorld;
 
 mod steps;
@@ -63,7 +63,7 @@ proptest! {
         // In peace, when nothing wakes the thread but the scheduler's deadlines, and then when all
         // are busy.
         world.step(Step::Tell)?;
-        world.work(MENDED, QUIET)?;
+        world.work(RETRIED, QUIET)?;
         world.is_in_order(0)?;
         world.leave_in_peace();
         world.work(world.starved() + 1000 * MS, BUSY)?;
@@ -72,7 +72,7 @@ proptest! {
         // And all is as without the scheduler.
         let native = Rules { policy: Policy::Native, ..world.sched.rules() };
         world.step(Step::Rules(native))?;
-        world.work(MENDED, QUIET)?;
+        world.work(RETRIED, QUIET)?;
         world.is_in_order(0)?;
         prop_assert_eq!(world.sched.deadline(), None);
     }

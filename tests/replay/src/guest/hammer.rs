@@ -260,14 +260,18 @@ pub fn run(count: u64) -> Result<HammerReport, String> {
 }
 
 fn hammer_all(count: u64, id: u32, folder: &str) -> Result<HammerReport, String> {
-    let twins = ["nvidia0", "nvidiactl", "nvidia-uvm"];
-    let honest = [
+    let proxy_nodes = ["nvidia0", "nvidiactl", "nvidia-uvm"];
+    let host_nodes = [
         format!("/dev/cgpu{id}"),
         format!("/dev/cgpu-{NAME}-ctl"),
         format!("/dev/cgpu-{NAME}-uvm"),
     ];
     // Once each, so that every inode that will be used is there before the counts are read.
-    for path in twins.map(|t| format!("{folder}/{t}")).iter().chain(&honest) {
+    for path in proxy_nodes
+        .map(|n| format!("{folder}/{n}"))
+        .iter()
+        .chain(&host_nodes)
+    {
         let fd = sys::open(path, libc::O_RDWR).map_err(|e| format!("{path}: errno {e}"))?;
         let _ = sys::close(fd);
     }
@@ -277,15 +281,15 @@ fn hammer_all(count: u64, id: u32, folder: &str) -> Result<HammerReport, String>
         before: counts()?,
         ..HammerReport::default()
     };
-    for (twin, honest) in twins.iter().zip(&honest) {
-        eprintln!("hammer: {twin}");
-        // Nine tenths through the twin, one tenth through the honest node; half of it with opens
-        // that fail in the driver.
+    for (proxy_node, host_node) in proxy_nodes.iter().zip(&host_nodes) {
+        eprintln!("hammer: {proxy_node}");
+        // Nine tenths through the proxy node, one tenth through the host node; half of it with
+        // opens that fail in the driver.
         let mut done = Done::default();
         for (path, share, fail) in [
-            (&format!("{folder}/{twin}"), count * 5 / 10, 0),
-            (&format!("{folder}/{twin}"), count * 4 / 10, 7),
-            (honest, count - count * 9 / 10, 0),
+            (&format!("{folder}/{proxy_node}"), count * 5 / 10, 0),
+            (&format!("{folder}/{proxy_node}"), count * 4 / 10, 7),
+            (host_node, count - count * 9 / 10, 0),
         ] {
             fail_every(fail)?;
             let part = hammer(path, share);
@@ -293,8 +297,8 @@ fn hammer_all(count: u64, id: u32, folder: &str) -> Result<HammerReport, String>
             let part = part?;
             done.add(&part);
         }
-        done.kills = kill_some(folder, twin, (count / 1000).clamp(8, 100))?;
-        report.proxies.insert((*twin).to_owned(), done);
+        done.kills = kill_some(folder, proxy_node, (count / 1000).clamp(8, 100))?;
+        report.proxies.insert((*proxy_node).to_owned(), done);
     }
     // Files in sockets and of killed processes are released by work of the kernel.
     for _ in 0..50 {

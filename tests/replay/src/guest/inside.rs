@@ -40,7 +40,7 @@ pub fn run(settings: &InsideSettings) -> Result<bool, String> {
         relaunch::without_random_layout();
     }
     check_numbers(settings.gpu)?;
-    say("the twins show the driver's numbers");
+    say("the proxy nodes show the driver's numbers");
     no_real_device(settings.gpu)?;
     say("the real GPU cannot be reached");
     mask(settings.gpu)?;

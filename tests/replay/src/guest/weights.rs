@@ -104,7 +104,7 @@ impl Case {
         let windows = status(&programs[0].instance, "compute_windows")?;
         for program in &programs {
             eprintln!(
-                "{}: {} windows, {} parkings, given {}",
+                "{}: {} windows, blocked {} times, given {}",
                 program.habit.name(),
                 status(&program.instance, "compute_windows")?,
                 status(&program.instance, "compute_blocked_count")?,

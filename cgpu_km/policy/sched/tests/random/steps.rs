@@ -8,7 +8,7 @@ use proptest::prelude::*;
 pub(super) const BURST: usize = 64;
 /// A call that failed is made again after this, at the latest (`retry.rs`: 10 ms, doubled seven
 /// times), and by then what was held back by the limit was made, too.
-pub(super) const MENDED: Nanos = 2000 * MS;
+pub(super) const RETRIED: Nanos = 2000 * MS;
 /// An instance that is held back has a window within this: in 5 instances a part of one in a
 /// hundred is 3 ms of a turn of 256 ms, four of high priority that have all of theirs first and
 /// what was had too much is owed for eight parts at most.

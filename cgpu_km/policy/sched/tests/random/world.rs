@@ -26,7 +26,7 @@ pub(super) struct Member {
     /// The position of its doorbells.
     gate: Position,
     /// Since when a task of it sleeps there.
-    parked: Option<Nanos>,
+    blocked_since: Option<Nanos>,
     /// When a task that slept does what it wanted to do.
     wakes_at: Option<Nanos>,
     /// When its program launches next.
@@ -221,7 +221,7 @@ impl SchedWorld {
             terms,
             added_at: self.now,
             gate: Position::Open,
-            parked: None,
+            blocked_since: None,
             wakes_at: None,
             ring_at: None,
             account: Account::default(),
@@ -371,7 +371,7 @@ impl SchedWorld {
         match member.gate {
             Position::Open => return,
             Position::Armed => member.gate = Position::Open,
-            Position::Shut => member.parked = member.parked.or(Some(now)),
+            Position::Shut => member.blocked_since = member.blocked_since.or(Some(now)),
         }
         let id = member.id;
         self.event(Event::Rang(id));
@@ -477,7 +477,7 @@ impl SchedWorld {
             Action::SetGate { instance, gate } if result.is_ok() => {
                 if let Some(member) = self.members.iter_mut().find(|m| m.id == instance) {
                     member.gate = gate;
-                    if gate != Position::Shut && member.parked.take().is_some() {
+                    if gate != Position::Shut && member.blocked_since.take().is_some() {
                         member.wakes_at = Some(now + 20 * US);
                     }
                 }
@@ -612,7 +612,7 @@ impl SchedWorld {
         for (at, member) in (0u32..).zip(&mut self.members) {
             let mut own = self.channels.iter().filter(|c| c.owner == member.id);
             let on = own.any(|c| c.engine == Engine::Compute && !c.off);
-            let may = busy & (1 << at) != 0 && on && member.parked.is_none();
+            let may = busy & (1 << at) != 0 && on && member.blocked_since.is_none();
             if !may {
                 member.ring_at = None;
             } else if member.gate != Position::Open {
@@ -670,7 +670,7 @@ impl SchedWorld {
                     && (means.switch || !means.timeslice || groups().all(|g| g.slice == 0))
             } else if held {
                 // By turns.
-                most == 0 || member.parked.is_none() || channels().next().is_none()
+                most == 0 || member.blocked_since.is_none() || channels().next().is_none()
             } else {
                 let slice = |g: &Group| mode != Mode::Slices && g.slice != 0 || g.slice > 0;
                 member.gate != Position::Shut

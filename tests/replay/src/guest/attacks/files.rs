@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The module's own files, and the mechanisms behind its proxies (mechanisms 1 to 4): nodes and
-//! twins, the sealed scratch, the worker's decoy, the inode that is taken over, /proc and the
+//! proxy nodes, the sealed scratch, the worker's decoy, the inode that is taken over, /proc and the
 //! control device.
 //!
 //! Each says how the attack was refused.
@@ -32,14 +32,14 @@ pub(super) const ATTACKS: &[Own] = &[
         run: mknod,
     },
     Own {
-        name: "stale node: a twin of an instance that is gone",
+        name: "stale node: its instance is gone",
         function: "-",
         run: stale,
     },
     Own {
-        name: "twins: another node made in their filesystem",
+        name: "cgpufs: another node made in it",
         function: "-",
-        run: new_twin,
+        run: new_node,
     },
     Own {
         name: "control device: opened in a user namespace",
@@ -132,8 +132,8 @@ fn mknod() -> Result<String, String> {
     let group = Group::new("cgpu-attack-mknod", &own)?;
     let result = in_child(|| {
         group.enter()?;
-        let twin = sys::open(&format!("{}/nvidiactl", folder("mknod")), libc::O_RDWR);
-        twin.map_err(|e| format!("its own twin: errno {e}"))?;
+        let own = sys::open(&format!("{}/nvidiactl", folder("mknod")), libc::O_RDWR);
+        own.map_err(|e| format!("its own proxy node: errno {e}"))?;
         refused(sys::open(real, libc::O_RDWR), &[libc::EPERM]).map(drop)?;
         let another = "/tmp/another-gpu";
         let _ = fs::remove_file(another);
@@ -162,18 +162,18 @@ fn stale() -> Result<String, String> {
     )
 }
 
-fn new_twin() -> Result<String, String> {
-    instance("twin")?;
-    let path = format!("{}/nvidia9", folder("twin"));
+fn new_node() -> Result<String, String> {
+    instance("newnode")?;
+    let path = format!("{}/nvidia9", folder("newnode"));
     let made = refused(
         sys::make_character_device(&path, 195, 1),
         &[libc::EPERM, libc::EACCES],
     )?;
-    let twin =
-        fs::metadata(format!("{}/nvidia{GPU}", folder("twin"))).map_err(|e| e.to_string())?;
+    let meta =
+        fs::metadata(format!("{}/nvidia{GPU}", folder("newnode"))).map_err(|e| e.to_string())?;
     // `stat` shows the real number; a device group must see another one.
-    if libc::major(twin.rdev()) != 195 {
-        return Err("the twin does not show the driver's number".to_owned());
+    if libc::major(meta.rdev()) != 195 {
+        return Err("the proxy node does not show the driver's number".to_owned());
     }
     Ok(made)
 }

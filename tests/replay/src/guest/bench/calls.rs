@@ -107,7 +107,7 @@ fn controls(
     Ok(vec![(name, each)])
 }
 
-/// One that is in no table: the whole way to a decision, and no further.
+/// One that is not on the allowlist: the whole way to a decision, and no further.
 fn unknown_control(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
     let refused = |done: &Result<(), Failure>| matches!(done, Err(Failure::Status(_)));
     controls(

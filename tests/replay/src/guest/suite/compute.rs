@@ -3,7 +3,7 @@
 
 use cgpu_uapi::{mechanism, set, state, Cause, GpuSetCompute, BURST_OF_GPU};
 
-use super::doorbell::{proc, put, suspend, wait_for, wait_parked, wait_shut, Bell};
+use super::doorbell::{proc, put, suspend, wait_blocked, wait_for, wait_shut, Bell};
 use crate::{
     guest::{
         instance::Instance,
@@ -184,7 +184,7 @@ fn terms() -> Verdict {
     holds("not suspended", state()? & state::SUSPENDED != 0)?;
     wait_shut(&bell.instance)?;
     let child = bell.ringer(7)?;
-    wait_parked(&bell.instance, 1)?;
+    wait_blocked(&bell.instance, 1)?;
     equal(
         "tasks",
         &sys("get", c.compute("terms", GPU))?.blocked_tasks,
@@ -198,8 +198,8 @@ fn terms() -> Verdict {
     )?;
     equal("ended", &sys("wait", os::wait(child))?, &0)?;
     equal("rung", &bell.direct.rung(), &7)?;
-    let parked = sys("get", c.compute("terms", GPU))?.blocked_ns;
-    holds(&format!("parked for {parked} ns"), parked >= 50_000_000)?;
+    let blocked = sys("get", c.compute("terms", GPU))?.blocked_ns;
+    holds(&format!("blocked for {blocked} ns"), blocked >= 50_000_000)?;
     bell.end()
 }
 

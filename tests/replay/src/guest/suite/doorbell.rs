@@ -30,14 +30,14 @@ tests! {
     "doorbell: suspended it waits, resumed it goes on" => resumed;
     "doorbell: through BAR1 as well" => through_bar1;
     "doorbell: other registers wait as well" => other_registers;
-    "doorbell: killed while parked" => killed;
+    "doorbell: killed while blocked" => killed;
     "doorbell: killed threads do not wait as they exit" => exits;
-    "doorbell: frozen while the kernel is parked" => frozen;
-    "doorbell: a signal is served while parked" => signalled;
-    "doorbell: fork while parked" => forked;
+    "doorbell: frozen while blocked in the kernel" => frozen;
+    "doorbell: a signal is served while blocked" => signalled;
+    "doorbell: fork while blocked" => forked;
     "doorbell: what a child has is taken away too" => inherited;
     "doorbell: other threads go on meanwhile" => others;
-    "doorbell: unmapped while parked" => unmapped;
+    "doorbell: unmapped while blocked" => unmapped;
     "doorbell: no part of it alone" => parts;
     "doorbell: a futex does not get past" => futex;
     "doorbell: mapped again and again while its gate moves" => remapped;
@@ -100,8 +100,8 @@ pub(in crate::guest) fn wait_for(
     Ok(())
 }
 
-pub(super) fn wait_parked(instance: &Instance, tasks: u64) -> Verdict {
-    wait_for(&format!("{tasks} parked"), || {
+pub(super) fn wait_blocked(instance: &Instance, tasks: u64) -> Verdict {
+    wait_for(&format!("{tasks} blocked"), || {
         Ok(status(instance, "compute_blocked_tasks")? == tasks)
     })
 }
@@ -186,13 +186,13 @@ impl Bell {
         sys("munmap", unsafe { os::munmap(self.address, DOORBELL) })
     }
 
-    /// Ends everything; nobody is parked then and the instance can be destroyed.
+    /// Ends everything; nobody is blocked then and the instance can be destroyed.
     pub(super) fn end(self) -> Verdict {
         self.unmap()?;
         self.client.close();
         self.direct.close();
         equal(
-            "parked",
+            "blocked",
             &status(&self.instance, "compute_blocked_tasks")?,
             &0,
         )?;
@@ -215,7 +215,7 @@ fn alone() -> Verdict {
     equal("faults", &faults()?, &before)?;
     equal("rung", &bell.direct.rung(), &4999)?;
     equal(
-        "parkings",
+        "times blocked",
         &status(&bell.instance, "compute_blocked_count")?,
         &0,
     )?;
@@ -259,7 +259,7 @@ fn resumes(bell: &Bell) -> Verdict {
     bell.ring(1);
     suspend(&bell.instance, true)?;
     let child = bell.ringer(7)?;
-    wait_parked(&bell.instance, 1)?;
+    wait_blocked(&bell.instance, 1)?;
     os::sleep_ms(100);
     equal("rung while suspended", &bell.direct.rung(), &1)?;
     suspend(&bell.instance, false)?;
@@ -282,7 +282,7 @@ fn other_registers() -> Verdict {
         0
     });
     let child = sys("fork", child)?;
-    wait_parked(&bell.instance, 1)?;
+    wait_blocked(&bell.instance, 1)?;
     os::sleep_ms(100);
     equal("written while suspended", &there(), &1)?;
     suspend(&bell.instance, false)?;
@@ -297,13 +297,13 @@ fn killed() -> Verdict {
     let bell = Bell::new("bellkill")?;
     suspend(&bell.instance, true)?;
     let child = bell.ringer(7)?;
-    wait_parked(&bell.instance, 1)?;
-    // An instance that is in use is not destroyed, parked or not.
+    wait_blocked(&bell.instance, 1)?;
+    // An instance that is in use is not destroyed, blocked or not.
     let destroyed = bell.instance.control.destroy("bellkill", GPU);
     fails("destroy", destroyed, Cause::Busy.errno())?;
     sys("kill", os::kill(child, libc::SIGKILL))?;
     equal("ended", &sys("wait", os::wait(child))?, &libc::SIGKILL)?;
-    wait_parked(&bell.instance, 0)?;
+    wait_blocked(&bell.instance, 0)?;
     equal("rung", &bell.direct.rung(), &0)?;
     // Suspended as it is, it can go.
     bell.end()
@@ -358,7 +358,7 @@ fn exits() -> Verdict {
 /// The freezer's own state of a group of processes.
 const FREEZER: &str = "/tmp/freezer";
 
-/// A task that is parked in a system call can be frozen, as it is before the machine sleeps.
+/// A task that is blocked in a system call can be frozen, as it is before the machine sleeps.
 fn frozen() -> Verdict {
     let bell = Bell::new("bellfrozen")?;
     suspend(&bell.instance, true)?;
@@ -372,7 +372,7 @@ fn frozen() -> Verdict {
         0
     });
     let child = sys("fork", child)?;
-    wait_parked(&bell.instance, 1)?;
+    wait_blocked(&bell.instance, 1)?;
     at(FREEZER, std::fs::create_dir_all(FREEZER))?;
     sys("mount", mount_freezer())?;
     let group = format!("{FREEZER}/group");
@@ -389,9 +389,9 @@ fn frozen() -> Verdict {
     });
     put("freezer.state", "THAWED".to_owned())?;
     is_frozen?;
-    // Thawed, it is parked as before.
+    // Thawed, it is blocked as before.
     os::sleep_ms(50);
-    wait_parked(&bell.instance, 1)?;
+    wait_blocked(&bell.instance, 1)?;
     suspend(&bell.instance, false)?;
     equal("ended", &ended(child)?, &0)?;
     at(&group, std::fs::remove_dir(&group))?;
@@ -432,14 +432,14 @@ fn signalled() -> Verdict {
         0
     });
     let child = sys("fork", child)?;
-    wait_parked(&bell.instance, 1)?;
+    wait_blocked(&bell.instance, 1)?;
     sys("kill", os::kill(child, libc::SIGUSR1))?;
     equal("ended", &sys("wait", os::wait(child))?, &(9 << 8))?;
     equal("rung", &bell.direct.rung(), &0)?;
     bell.end()
 }
 
-/// In a child of the test: a thread is parked while another one forks.
+/// In a child of the test: a thread is blocked while another one forks.
 fn forked() -> Verdict {
     let bell = Bell::new("bellfork")?;
     bell.ring(1);
@@ -447,12 +447,12 @@ fn forked() -> Verdict {
     let run = || -> Verdict {
         std::thread::scope(|scope| {
             scope.spawn(|| bell.ring(2));
-            wait_parked(&bell.instance, 1)?;
+            wait_blocked(&bell.instance, 1)?;
             let child = bell.ringer(3)?;
-            wait_parked(&bell.instance, 2)?;
+            wait_blocked(&bell.instance, 2)?;
             sys("kill", os::kill(child, libc::SIGKILL))?;
             sys("wait", os::wait(child))?;
-            wait_parked(&bell.instance, 1)?;
+            wait_blocked(&bell.instance, 1)?;
             equal("rung", &bell.direct.rung(), &1)?;
             suspend(&bell.instance, false)
         })
@@ -476,7 +476,7 @@ fn inherited() -> Verdict {
     let child = sys("fork", child)?;
     wait_for("rung by the child", || Ok(bell.direct.rung() > 1))?;
     suspend(&bell.instance, true)?;
-    wait_parked(&bell.instance, 1)?;
+    wait_blocked(&bell.instance, 1)?;
     let rung = bell.direct.rung();
     os::sleep_ms(50);
     equal("rung", &bell.direct.rung(), &rung)?;
@@ -491,7 +491,7 @@ fn others() -> Verdict {
     let run = || -> Verdict {
         std::thread::scope(|scope| {
             scope.spawn(|| bell.ring(2));
-            wait_parked(&bell.instance, 1)?;
+            wait_blocked(&bell.instance, 1)?;
             let began = Instant::now();
             let prot = libc::PROT_READ | libc::PROT_WRITE;
             for _ in 0..100 {
@@ -503,7 +503,7 @@ fn others() -> Verdict {
             }
             holds("it took long", began.elapsed() < PATIENCE)?;
             equal(
-                "still parked",
+                "still blocked",
                 &status(&bell.instance, "compute_blocked_tasks")?,
                 &1,
             )?;
@@ -520,7 +520,7 @@ fn unmapped() -> Verdict {
     let run = || -> Verdict {
         std::thread::scope(|scope| {
             scope.spawn(|| bell.ring(2));
-            wait_parked(&bell.instance, 1)?;
+            wait_blocked(&bell.instance, 1)?;
             bell.unmap()?;
             suspend(&bell.instance, false)?;
             // The other thread's access has nothing to go to.
@@ -587,7 +587,7 @@ fn futex() -> Verdict {
     fails("futex", result, libc::EFAULT)?;
     equal("rung", &bell.direct.rung(), &0)?;
     let child = bell.ringer(7)?;
-    wait_parked(&bell.instance, 1)?;
+    wait_blocked(&bell.instance, 1)?;
     sys("kill", os::kill(child, libc::SIGKILL))?;
     sys("wait", os::wait(child))?;
     bell.end()
@@ -693,7 +693,7 @@ fn comes_back(bell: &Bell) -> Verdict {
     suspend(&bell.instance, true)?;
     at(&path, std::fs::write(&path, format!("{GPU}")))?;
     let child = bell.ringer(3)?;
-    wait_parked(&bell.instance, 1)?;
+    wait_blocked(&bell.instance, 1)?;
     equal("rung", &bell.direct.rung(), &2)?;
     suspend(&bell.instance, false)?;
     equal("ended", &sys("wait", os::wait(child))?, &0)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Nodes and twins: names, numbers, modes, and what they mean when the instance is gone.
+//! Host nodes and proxy nodes: names, numbers, modes, and what they mean when the instance is gone.
 
 use std::{
     fs,
@@ -19,11 +19,11 @@ use crate::{
 };
 
 tests! {
-    "nodes: honest ones have our numbers and are root's" => honest;
-    "nodes: twins show the driver's numbers" => twins;
-    "nodes: only root enters the twins' folder" => folder_is_roots;
-    "nodes: the twins' filesystem makes and removes nothing" => read_only;
-    "nodes: a twin outlives its instance as ENODEV" => twin_after_destroy;
+    "nodes: host nodes have our numbers, and are root's" => host_nodes;
+    "nodes: proxy nodes show the driver's numbers" => proxy_nodes;
+    "nodes: only root enters the proxy nodes' folder" => folder_is_roots;
+    "nodes: nothing is made or removed in cgpufs" => read_only;
+    "nodes: a held proxy node is ENODEV after destroy" => held_after_destroy;
     "nodes: they go with the instance" => gone;
 }
 
@@ -33,7 +33,7 @@ fn number(path: &str) -> Result<(u32, u32), String> {
     Ok((libc::major(meta.rdev()), libc::minor(meta.rdev())))
 }
 
-fn honest_paths(name: &str, id: u32) -> [String; 3] {
+fn host_paths(name: &str, id: u32) -> [String; 3] {
     [
         format!("/dev/cgpu{id}"),
         format!("/dev/cgpu-{name}-ctl"),
@@ -41,15 +41,15 @@ fn honest_paths(name: &str, id: u32) -> [String; 3] {
     ]
 }
 
-fn honest() -> Verdict {
-    let instance = Instance::new("honest", GIB)?;
+fn host_nodes() -> Verdict {
+    let instance = Instance::new("hostnodes", GIB)?;
     let seen = instance.get()?;
     let minors = [
         seen.node_minor,
         seen.control_node_minor,
         seen.uvm_node_minor,
     ];
-    for (path, minor) in honest_paths("honest", seen.id).iter().zip(minors) {
+    for (path, minor) in host_paths("hostnodes", seen.id).iter().zip(minors) {
         equal(path, &number(path)?, &(seen.major, minor))?;
         let meta = at(path, fs::metadata(path))?;
         equal(
@@ -63,23 +63,23 @@ fn honest() -> Verdict {
     holds("the driver's number", seen.major != 195)
 }
 
-fn twins() -> Verdict {
-    let instance = Instance::new("twins", GIB)?;
+fn proxy_nodes() -> Verdict {
+    let instance = Instance::new("proxies", GIB)?;
     let majors = standin::read("majors")?;
     let uvm = u32::try_from(standin::number(&majors, "nvidia_uvm")).unwrap_or(0);
     let folder = instance.folder();
-    for (twin, wanted) in [
+    for (node, wanted) in [
         (format!("{folder}/nvidia{GPU}"), (195, GPU)),
         (format!("{folder}/nvidiactl"), (195, 255)),
         (format!("{folder}/nvidia-uvm"), (uvm, 0)),
     ] {
-        equal(&twin, &number(&twin)?, &wanted)?;
+        equal(&node, &number(&node)?, &wanted)?;
         // The same through an open file, which CUDA asks too.
         let file = at(
-            &twin,
-            fs::File::options().read(true).write(true).open(&twin),
+            &node,
+            fs::File::options().read(true).write(true).open(&node),
         )?;
-        let meta = at(&twin, file.metadata())?;
+        let meta = at(&node, file.metadata())?;
         let rdev = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
         equal("fstat", &rdev, &wanted)?;
         // As the driver's own: a container's programs need not be root. The folder is root's.
@@ -123,22 +123,25 @@ fn read_only() -> Verdict {
         fs::create_dir(format!("{folder}/d")).is_err(),
     )?;
     let ctl = format!("{folder}/nvidiactl");
-    holds("a twin can be removed", fs::remove_file(&ctl).is_err())?;
     holds(
-        "a twin can be renamed",
+        "a proxy node can be removed",
+        fs::remove_file(&ctl).is_err(),
+    )?;
+    holds(
+        "a proxy node can be renamed",
         fs::rename(&ctl, format!("{folder}/y")).is_err(),
     )?;
     let node = os::make_character_device(&format!("{folder}/z"), 1, 3);
     holds("a node can be made", node.is_err())
 }
 
-fn twin_after_destroy() -> Verdict {
+fn held_after_destroy() -> Verdict {
     let c = control()?;
     sys("create", c.create("gone", GPU, GIB, 1))?;
     let folder = folder("gone");
     let mut held = Vec::new();
-    for twin in ["nvidia0", "nvidiactl", "nvidia-uvm"] {
-        let path = format!("{folder}/{twin}");
+    for node in ["nvidia0", "nvidiactl", "nvidia-uvm"] {
+        let path = format!("{folder}/{node}");
         held.push(sys(&path, os::open(&path, libc::O_PATH))?);
     }
     let target = "/tmp/bound-nvidiactl";
@@ -166,7 +169,7 @@ fn gone() -> Verdict {
     let c = control()?;
     let id = sys("create", c.create("brief", GPU, GIB, 1))?;
     sys("destroy", c.destroy("brief", GPU))?;
-    for path in honest_paths("brief", id) {
+    for path in host_paths("brief", id) {
         holds(&path, !fs::exists(&path).unwrap_or(true))?;
     }
     let folder = folder("brief");

@@ -95,7 +95,11 @@ fn let_go() -> Verdict {
     let result = wait_for("windows and preemptions", || {
         Ok(windows()? >= 5 && status(&instance, "compute_preemptions")? >= 5)
     });
-    equal("parkings", &status(&instance, "compute_blocked_count")?, &0)?;
+    equal(
+        "times blocked",
+        &status(&instance, "compute_blocked_count")?,
+        &0,
+    )?;
     drop(policy);
     result?;
     // Without a cap it is let alone again.

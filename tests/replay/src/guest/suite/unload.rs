@@ -12,7 +12,7 @@ use crate::{
 };
 
 pub(super) const TESTS: &[Test] = &[
-    ("unload: refused while the twins are mounted", mounted),
+    ("unload: refused while proxy nodes are mounted", mounted),
     ("unload: leaves nothing behind", clean),
 ];
 
@@ -29,7 +29,7 @@ pub(super) fn delete_module(name: &CStr) -> Result<(), i32> {
 
 fn mounted() -> Verdict {
     fails("rmmod", delete_module(c"cgpu_km"), libc::EWOULDBLOCK)?;
-    // A mount of a single twin is enough.
+    // A mount of a single proxy node is enough.
     let c = control()?;
     sys("create", c.create("mounted", GPU, GIB, 1))?;
     let target = "/tmp/bound";
