@@ -16,14 +16,14 @@ use cgpu_dra::{
 use cgpu_uapi::{capability, ManagedMode, Name, Priority};
 use inventory::inventory;
 use prost::Message;
-use random::Random;
+use random::{setting, Random};
 use serde_json::{json, Value};
 
 const UID: &str = "7b2ea4b2-0000-4000-8000-00000000000f";
 
+/// How many inputs each test makes.
 fn inputs() -> usize {
-    let text = std::env::var("INPUTS").ok();
-    text.and_then(|t| t.parse().ok()).unwrap_or(20_000)
+    setting("INPUTS", 20_000)
 }
 
 /// What is made of random numbers.
@@ -35,7 +35,7 @@ impl Maker {
     }
 
     fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len())]
+        self.0.one(of)
     }
 
     fn text(&mut self) -> String {

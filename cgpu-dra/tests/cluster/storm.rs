@@ -2,7 +2,7 @@
 //! Many claims, many nodes, and an apiserver without the feature.
 
 use crate::patience::{must, wait, Outcome};
-use crate::random::Random;
+use crate::random::{setting, Random};
 use crate::world::World;
 use cgpu_dra::slices;
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceSlice};
@@ -19,10 +19,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A number from the environment.
-fn setting(name: &str, default: usize) -> usize {
-    let text = std::env::var(name).ok();
-    text.and_then(|t| t.parse().ok()).unwrap_or(default)
+/// A scheduler that takes longer hangs; a busy machine does not take it so far.
+const HANGS: Duration = Duration::from_secs(600);
+
+/// Looks every so often whether a pod has a node, until it has one.
+async fn gets_a_node(pods: &Api<Pod>, name: &str, pause: Duration) {
+    loop {
+        let found = pods.get(name).await.expect("the pod");
+        if found.spec.is_some_and(|spec| spec.node_name.is_some()) {
+            return;
+        }
+        tokio::time::sleep(pause).await;
+    }
 }
 
 /// Clients make pods with claims of any size and delete them again. Whenever anybody looks, the
@@ -59,8 +67,8 @@ pub(crate) async fn random_claims_never_exceed_a_gpu(world: &mut World) -> Outco
                 if number >= claims {
                     return;
                 }
-                let size = sizes[random.below(7)].to_lowercase();
-                let template = format!("m{size}-w{}", weights[random.below(4)]);
+                let (size, weight) = (random.one(&sizes), random.one(&weights));
+                let template = format!("m{}-w{weight}", size.to_lowercase());
                 let name = format!("p{number}");
                 let pod = json!({"metadata": {"name": name}, "spec": {
                     "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}],
@@ -72,13 +80,8 @@ pub(crate) async fn random_claims_never_exceed_a_gpu(world: &mut World) -> Outco
                     .expect("created");
                 // Some are deleted at once, some when they run, some wait in vain.
                 let patience = Duration::from_millis(random.next() % 5000);
-                let until = Instant::now() + patience;
-                let mut has_node = false;
-                while !has_node && Instant::now() < until {
-                    tokio::time::sleep(Duration::from_millis(150)).await;
-                    let found = pods.get(&name).await.expect("there");
-                    has_node = found.spec.is_some_and(|s| s.node_name.is_some());
-                }
+                let node = gets_a_node(&pods, &name, Duration::from_millis(150));
+                let has_node = tokio::time::timeout(patience, node).await.is_ok();
                 given.fetch_add(usize::from(has_node), Ordering::Relaxed);
                 tokio::time::sleep(Duration::from_millis(random.next() % 1000)).await;
                 pods.delete(&name, &DeleteParams::default())
@@ -185,17 +188,10 @@ pub(crate) async fn a_thousand_nodes(world: &mut World) -> Outcome {
                 world.pod_with("wide", &name, plain.clone()).await;
             }
             let pods: Api<Pod> = world.api("wide");
-            loop {
-                let found = pods.get(&name).await.map_err(|e| e.to_string())?;
-                if found.spec.is_some_and(|s| s.node_name.is_some()) {
-                    break;
-                }
-                must(
-                    began.elapsed() < Duration::from_secs(60),
-                    "no node in a minute",
-                )?;
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            let node = gets_a_node(&pods, &name, Duration::from_millis(5));
+            tokio::time::timeout(HANGS, node)
+                .await
+                .map_err(|_| format!("{name} got no node in {HANGS:?}"))?;
             times.push(began.elapsed().as_secs_f64() * 1000.0);
         }
     }
