@@ -476,7 +476,7 @@ u32 fake_engine_group(struct fake_gpu *gpu, u64 slice_us, pid_t pid);
 void fake_engine_group_free(struct fake_gpu *gpu, u32 group);
 u32 fake_engine_channel(struct fake_gpu *gpu, u32 group, u32 id);
 void fake_engine_channel_free(struct fake_gpu *gpu, u32 channel, u32 id);
-void fake_engine_begin(struct fake_gpu *gpu, enum gm_what what,
+void fake_engine_begin(struct fake_gpu *gpu, enum gm_driver_call what,
 		       struct fake_engine_call *call);
 void fake_engine_end(const struct fake_engine_call *call);
 void fake_engine_timeslice(struct fake_gpu *gpu, u32 group, u64 slice_us);

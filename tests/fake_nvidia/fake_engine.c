@@ -165,12 +165,12 @@ static void sleep_until(u64 at)
 }
 
 /* A call into the firmware: returns at the moment of its effect. */
-void fake_engine_begin(struct fake_gpu *gpu, enum gm_what what,
+void fake_engine_begin(struct fake_gpu *gpu, enum gm_driver_call what,
 		       struct fake_engine_call *call)
 {
 	struct fake_engine *e = gpu->engine;
 	u64 now = ktime_get_ns();
-	struct gm_call length;
+	struct gm_call_times length;
 
 	spin_lock_irq(&e->lock);
 	length = gm_call(&e->model, what);

@@ -325,12 +325,12 @@ static gm_time between(struct gm_gpu *gpu, gm_time least, gm_time most)
 	return least + (gpu->random >> 11) % (most - least + 1);
 }
 
-static struct gm_call call(struct gm_gpu *gpu, gm_time effect, gm_time least, gm_time most)
+static struct gm_call_times call(struct gm_gpu *gpu, gm_time effect, gm_time least, gm_time most)
 {
-	return (struct gm_call){ effect, between(gpu, least, most) };
+	return (struct gm_call_times){ effect, between(gpu, least, most) };
 }
 
-struct gm_call gm_call(struct gm_gpu *gpu, enum gm_what what)
+struct gm_call_times gm_call(struct gm_gpu *gpu, enum gm_driver_call what)
 {
 	const struct gm_costs *c = &gpu->costs;
 

@@ -84,10 +84,10 @@ struct gm_costs {
 	gm_time samples_least, samples_most;
 };
 
-enum gm_what { GM_DISABLE, GM_ENABLE, GM_TIMESLICE, GM_PREEMPT, GM_SAMPLES_READ };
+enum gm_driver_call { GM_DISABLE, GM_ENABLE, GM_TIMESLICE, GM_PREEMPT, GM_SAMPLES_READ };
 
 /* How long a call takes, and after how much of it it takes effect. */
-struct gm_call {
+struct gm_call_times {
 	gm_time effect, length;
 };
 
@@ -134,7 +134,7 @@ void gm_switch(struct gm_gpu *gpu, gm_u32 channel, int off);
 void gm_preempt(struct gm_gpu *gpu, gm_u32 group);
 void gm_set_waits(struct gm_gpu *gpu, gm_u32 group, int waits);
 /* How long a call will take; different each time, within what was measured. */
-struct gm_call gm_call(struct gm_gpu *gpu, enum gm_what what);
+struct gm_call_times gm_call(struct gm_gpu *gpu, enum gm_driver_call what);
 /* When a kernel, a slice or a switch ends by itself. GM_NEVER: none will. */
 gm_time gm_next(const struct gm_gpu *gpu);
 /*

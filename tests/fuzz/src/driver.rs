@@ -58,12 +58,12 @@ struct Block {
     gpu: u32,
     bytes: u64,
     holders: u32,
-    what: What,
+    what: BlockKind,
 }
 
 /// What memory is taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum BlockKind {
     Object,
     Context,
 }
@@ -91,7 +91,7 @@ impl Driver {
     /// What is held of a GPU, in bytes.
     pub fn held(&self, gpu: u32) -> u64 {
         let blocks = || self.blocks.values().filter(|block| block.gpu == gpu);
-        let any_context = blocks().any(|block| block.what == What::Context);
+        let any_context = blocks().any(|block| block.what == BlockKind::Context);
         let bytes: u64 = blocks().map(|block| block.bytes).sum();
         bytes + if any_context { ANY_CONTEXT } else { 0 }
     }
@@ -174,18 +174,19 @@ impl Driver {
             }
             0x40 => {
                 let size = rounded(u64_at(params, 64), u32_at(params, 24));
-                let status = self.make(caller, client, parent, new, Some((What::Object, size)));
+                let status =
+                    self.make(caller, client, parent, new, Some((BlockKind::Object, size)));
                 if status == OK {
                     put_u64(params, 64, size);
                 }
                 status
             }
             0xa06c => {
-                let context = (u32_at(params, 12) == 1).then_some((What::Context, CONTEXT));
+                let context = (u32_at(params, 12) == 1).then_some((BlockKind::Context, CONTEXT));
                 self.make(caller, client, parent, new, context)
             }
             0xc56f | 0xc86f => {
-                let channel = Some((What::Object, CHANNEL));
+                let channel = Some((BlockKind::Object, CHANNEL));
                 self.make(caller, client, parent, new, channel)
             }
             _ => self.make(caller, client, parent, new, None),
@@ -220,7 +221,7 @@ impl Driver {
         client: u32,
         parent: u32,
         new: u32,
-        takes: Option<(What, u64)>,
+        takes: Option<(BlockKind, u64)>,
     ) -> u32 {
         assert!(
             !FOREIGN.contains(&client),
@@ -264,7 +265,7 @@ impl Driver {
         }
     }
 
-    fn take(&mut self, gpu: u32, what: What, bytes: u64) -> Option<Memory> {
+    fn take(&mut self, gpu: u32, what: BlockKind, bytes: u64) -> Option<Memory> {
         let fits = self
             .held(gpu)
             .checked_add(bytes)
@@ -376,7 +377,7 @@ impl Driver {
                 let video = flags & VIRTUAL == 0 && (attr >> 25) & 3 == 0;
                 let size = rounded(u64_at(outer, 88), attr);
                 let new = u32_at(outer, 44);
-                let takes = video.then_some((What::Object, size));
+                let takes = video.then_some((BlockKind::Object, size));
                 let status = self.make(caller, client, parent, new, takes);
                 if status == OK && video {
                     put_u64(outer, 88, size);

@@ -14,7 +14,7 @@ use cgpu_km::{
 };
 
 use crate::{
-    gpu::{What, NONE},
+    gpu::{DriverCall, NONE},
     world::{Habit, World},
     Nanos, MS, US,
 };
@@ -225,11 +225,11 @@ impl Driven {
             Action::SetGate { .. } => (now + self.gate_waits, now + self.gate_waits + GATE),
             _ => {
                 let call = self.world.gpu.call(match action {
-                    Action::Switch { disable: true } => What::Disable,
-                    Action::Switch { disable: false } => What::Enable,
-                    Action::Preempt { .. } => What::Preempt,
-                    Action::ReadSamples => What::ReadSamples,
-                    _ => What::Timeslice,
+                    Action::Switch { disable: true } => DriverCall::Disable,
+                    Action::Switch { disable: false } => DriverCall::Enable,
+                    Action::Preempt { .. } => DriverCall::Preempt,
+                    Action::ReadSamples => DriverCall::ReadSamples,
+                    _ => DriverCall::Timeslice,
                 });
                 let begins = now + self.lock;
                 (begins + call.effect, begins + call.length)

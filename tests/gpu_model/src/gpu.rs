@@ -6,7 +6,7 @@ use crate::Nanos;
 /// A call into the driver; the model says how long it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub enum What {
+pub enum DriverCall {
     /// Switch channels off.
     Disable,
     /// Switch channels on.
@@ -22,7 +22,7 @@ pub enum What {
 /// How long a call takes, and after how much of it it takes effect.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Call {
+pub struct CallTimes {
     /// From its beginning to its effect.
     pub effect: Nanos,
     /// Its whole length.
@@ -47,7 +47,7 @@ pub const NONE: u32 = u32::MAX;
 const NEVER: Nanos = Nanos::MAX;
 
 mod c {
-    use super::{Call, Nanos, Sample, What};
+    use super::{CallTimes, DriverCall, Nanos, Sample};
 
     /// `struct gm_gpu`, whose layout only C knows.
     #[repr(C)]
@@ -67,7 +67,7 @@ mod c {
         pub(super) fn gm_switch(gpu: *mut Model, channel: u32, off: i32);
         pub(super) fn gm_preempt(gpu: *mut Model, group: u32);
         pub(super) fn gm_set_waits(gpu: *mut Model, group: u32, waits: i32);
-        pub(super) fn gm_call(gpu: *mut Model, what: What) -> Call;
+        pub(super) fn gm_call(gpu: *mut Model, what: DriverCall) -> CallTimes;
         pub(super) fn gm_next(gpu: *const Model) -> Nanos;
         pub(super) fn gm_advance(gpu: *mut Model, to: Nanos) -> Nanos;
         pub(super) fn gm_host_now(gpu: *const Model) -> Nanos;
@@ -192,7 +192,7 @@ impl Gpu {
     }
 
     /// How long a call takes.
-    pub fn call(&mut self, what: What) -> Call {
+    pub fn call(&mut self, what: DriverCall) -> CallTimes {
         let model = self.model();
         model!(gm_call, model, what)
     }

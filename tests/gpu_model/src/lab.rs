@@ -6,7 +6,7 @@
 use cgpu_km::policy::sched::Position;
 
 use crate::{
-    gpu::What,
+    gpu::DriverCall,
     world::{alone, Habit, World},
     Nanos, MS, US,
 };
@@ -130,7 +130,7 @@ impl Lab {
     }
 
     /// A call that takes its time, and has its effect within it.
-    fn call(&mut self, what: What, effect: impl FnOnce(&mut World)) {
+    fn call(&mut self, what: DriverCall, effect: impl FnOnce(&mut World)) {
         let call = self.world.gpu.call(what);
         let began = self.world.now();
         self.until(began + call.effect);
@@ -150,7 +150,11 @@ impl Lab {
 
     fn switch(&mut self, program: usize, off: bool) {
         let channel = self.world.programs[program].channel;
-        let what = if off { What::Disable } else { What::Enable };
+        let what = if off {
+            DriverCall::Disable
+        } else {
+            DriverCall::Enable
+        };
         self.call(what, |world| world.gpu.switch(channel, off));
         self.message();
     }
@@ -158,11 +162,11 @@ impl Lab {
     /// Sets the slices of all groups of a context, one call each.
     fn slice(&mut self, program: usize, slice: Nanos) {
         let group = self.world.programs[program].group;
-        self.call(What::Timeslice, |world| {
+        self.call(DriverCall::Timeslice, |world| {
             world.gpu.set_timeslice(group, slice)
         });
         for _ in 1..GROUPS {
-            self.call(What::Timeslice, |_| {});
+            self.call(DriverCall::Timeslice, |_| {});
         }
         self.message();
     }
