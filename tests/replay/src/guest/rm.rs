@@ -21,6 +21,14 @@ pub const SYSTEM_MEMORY: u32 = 0x3E;
 pub const CHANNEL_GROUP: u32 = 0xA06C;
 /// Class HOPPER_USERMODE_A: the doorbell.
 pub const USERMODE: u32 = 0xC661;
+/// Offset of NOTIFY_CHANNEL_PENDING, the doorbell's register, in the mapping of [`USERMODE`].
+pub const BELL: u64 = 0x90;
+/// The flags with which libcuda maps the doorbell (recorded): NVOS33_FLAGS_ACCESS is WRITE_ONLY.
+pub const MAP_OF_DOORBELL: u32 = 0x0008_0002;
+/// NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE.
+pub const TOTAL_RAM_SIZE: u32 = 0x08;
+/// NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE.
+pub const HEAP_FREE: u32 = 0x16;
 /// An event of a subdevice: the graphics engine has done something, as CUDA asks for it.
 pub const ENGINE_EVENT: u32 = 0x3800_000C;
 /// NV_ERR_NO_MEMORY.

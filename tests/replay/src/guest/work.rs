@@ -18,8 +18,6 @@ use crate::{
     standin, sys as os,
 };
 
-/// `NV_VIRTUAL_FUNCTION_DOORBELL` in the mapping.
-const BELL: u64 = 0x90;
 const GROUP: u32 = 0x5C00_0020;
 const CHANNEL: u32 = 0x5C00_0021;
 /// HOPPER_CHANNEL_GPFIFO_A.
@@ -95,7 +93,7 @@ impl Work {
         put_u32(&mut record, 16, count);
         put_u32(&mut record, 20, below);
         loop {
-            write(self.address + BELL, self.token);
+            write(self.address + rm::BELL, self.token);
             match (&self.file).write(&record) {
                 // Another program rang after us and before the GPU looked.
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}

@@ -422,8 +422,8 @@ fn access() -> Result<String, String> {
         .write(true)
         .open("/proc/self/mem");
     let memory = memory.map_err(|e| e.to_string())?;
-    let wrote = memory.write_at(&[1, 0, 0, 0], address + 0x90);
-    let read = memory.read_at(&mut [0; 4], address + 0x90);
+    let wrote = memory.write_at(&[1, 0, 0, 0], address + rm::BELL);
+    let read = memory.read_at(&mut [0; 4], address + rm::BELL);
     client.close();
     match (wrote, read) {
         (Err(e), Err(_)) => Ok(format!("{e}")),

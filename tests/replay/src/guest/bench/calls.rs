@@ -31,6 +31,12 @@ pub(super) const ALL: &[MeasuredCall] = &[
     uvm_map,
 ];
 
+/// A number of `NV2080_CTRL_CMD_MC_*` that no branch gives a control.
+const UNKNOWN_CONTROL: u32 = 0x2080_17ff;
+/// `NV2080_CTRL_CMD_PERF_BOOST`.
+const PERF_BOOST: u32 = 0x2080_200a;
+/// `NV2080_CTRL_CMD_MC_GET_ARCH_INFO`.
+const MC_GET_ARCH_INFO: u32 = 0x2080_1701;
 /// Handles of what a call makes and frees.
 const MADE: u32 = 0x7000_0000;
 /// The address of UVM's first mapping.
@@ -114,7 +120,7 @@ fn unknown_control(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f6
         side,
         count,
         "RM_CONTROL that is refused",
-        0x2080_17ff,
+        UNKNOWN_CONTROL,
         4,
         refused,
     )
@@ -127,7 +133,7 @@ fn answered_control(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f
         side,
         count,
         "RM_CONTROL that is answered",
-        0x2080_200a,
+        PERF_BOOST,
         8,
         reached,
     )
@@ -139,7 +145,7 @@ fn control(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, Str
         side,
         count,
         "RM_CONTROL, the cheapest",
-        0x2080_1701,
+        MC_GET_ARCH_INFO,
         16,
         Result::is_ok,
     )
@@ -147,7 +153,7 @@ fn control(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, Str
 
 fn memory_report(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
     let each = timed(count, |_| {
-        let told = side.client.fb_info(&[8, 0x16]);
+        let told = side.client.fb_info(&[rm::TOTAL_RAM_SIZE, rm::HEAP_FREE]);
         told.map(drop).map_err(failed("FB_GET_INFO_V2", side))
     })?;
     Ok(vec![("FB_GET_INFO_V2", each)])
@@ -190,6 +196,12 @@ fn nodes(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, Strin
     ])
 }
 
+/// What a run of this number takes of a list that was made for all runs.
+fn nth<T: Copy>(list: &[T], number: u32, what: &str) -> Result<T, String> {
+    let found = list.get(number as usize).copied();
+    found.ok_or_else(|| format!("there is no {what} for run {number}, only {}", list.len()))
+}
+
 /// A doorbell, mapped as CUDA does it. Nothing is submitted: the stand-in's page takes any number.
 fn doorbell(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
     let count = count.min(MOST_FILES);
@@ -200,23 +212,29 @@ fn doorbell(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, St
     for _ in 0..runs(count) {
         files.push(open(side, &format!("nvidia{GPU}"))?);
     }
-    let file = |number: u32| files.get(number as usize).copied().unwrap_or(-1);
+    let file = |number: u32| nth(&files, number, "open file");
     let names = (client.handle, rm::SUBDEVICE_HANDLE, MADE);
     let prepared = timed(count, |number| {
-        let mapped = rm::map(client.ctl, names, DOORBELL, 0x0008_0002, file(number));
+        let mapped = rm::map(
+            client.ctl,
+            names,
+            DOORBELL,
+            rm::MAP_OF_DOORBELL,
+            file(number)?,
+        );
         mapped.map(drop).map_err(failed("RM_MAP_MEMORY", side))
     })?;
     let mut places = Vec::new();
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let mapped = timed(count, |number| {
-        let place = sys::mmap(0, DOORBELL, prot, libc::MAP_SHARED, file(number), 0);
+        let place = sys::mmap(0, DOORBELL, prot, libc::MAP_SHARED, file(number)?, 0);
         places.push(place.map_err(|e| format!("mmap on {}: errno {e}", side.folder))?);
         Ok(())
     })?;
     let ring = |number: u32| {
-        let place = places.get(number as usize).copied().unwrap_or_default();
+        let place = nth(&places, number, "mapping")?;
         // SAFETY: the page of the doorbell's mapping that was just made.
-        unsafe { ((place + 0x90) as *mut u32).write_volatile(0) };
+        unsafe { ((place + rm::BELL) as *mut u32).write_volatile(0) };
         Ok(())
     };
     let first = timed(count, ring)?;
@@ -227,7 +245,7 @@ fn doorbell(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, St
     std::fs::write(&path, GPU.to_string()).map_err(|e| format!("{path}: {e}"))?;
     let faulted = timed(count, ring)?;
     let unmapped = timed(count, |number| {
-        let place = places.get(number as usize).copied().unwrap_or_default();
+        let place = nth(&places, number, "mapping")?;
         // SAFETY: nothing of the program lies in a range that the driver gave.
         let gone = unsafe { sys::munmap(place, DOORBELL) };
         gone.map_err(|e| format!("munmap: errno {e}"))

@@ -348,7 +348,10 @@ impl Worker {
     }
 
     fn report(&mut self, client: u32) {
-        if let Ok(told) = self.own_client(client).fb_info(&[0x08, 0x16]) {
+        if let Ok(told) = self
+            .own_client(client)
+            .fb_info(&[rm::TOTAL_RAM_SIZE, rm::HEAP_FREE])
+        {
             let most = super::board::TENANTS[self.seat / super::board::PROCESSES].1 >> 10;
             if told[1] > told[0] || u64::from(told[0]) > most {
                 self.wrong(2);

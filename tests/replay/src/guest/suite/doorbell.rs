@@ -46,8 +46,6 @@ tests! {
     "doorbell: the driver takes it away and gives it back" => revoked;
 }
 
-/// `NV_VIRTUAL_FUNCTION_DOORBELL` in the mapping.
-const BELL: u64 = 0x90;
 /// The time that this slow machine may need for what takes a moment.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -127,11 +125,11 @@ impl Direct {
     }
 
     pub(super) fn rung(&self) -> u32 {
-        read(self.address + BELL)
+        read(self.address + rm::BELL)
     }
 
     fn reset(&self) {
-        write(self.address + BELL, 0);
+        write(self.address + rm::BELL, 0);
     }
 
     fn close(self) {
@@ -169,7 +167,7 @@ impl Bell {
     }
 
     pub(super) fn ring(&self, token: u32) {
-        write(self.address + BELL, token);
+        write(self.address + rm::BELL, token);
     }
 
     /// A process that rings, and then ends with 0.
@@ -330,7 +328,7 @@ fn exits() -> Verdict {
             for _ in 0..THREADS {
                 scope.spawn(|| {
                     // SAFETY: the address is used when this thread ends, and it never does.
-                    unsafe { libc::syscall(libc::SYS_set_tid_address, bell.address + BELL) };
+                    unsafe { libc::syscall(libc::SYS_set_tid_address, bell.address + rm::BELL) };
                     ready.fetch_add(1, Ordering::Relaxed);
                     loop {
                         os::sleep_ms(1000);
@@ -579,11 +577,11 @@ fn set_by_futex(address: u64) -> Result<(), i32> {
 
 fn futex() -> Verdict {
     let bell = Bell::new("bellfutex")?;
-    sys("futex while open", set_by_futex(bell.address + BELL))?;
+    sys("futex while open", set_by_futex(bell.address + rm::BELL))?;
     equal("rung", &bell.direct.rung(), &5)?;
     bell.direct.reset();
     suspend(&bell.instance, true)?;
-    let result = set_by_futex(bell.address + BELL);
+    let result = set_by_futex(bell.address + rm::BELL);
     fails("futex", result, libc::EFAULT)?;
     equal("rung", &bell.direct.rung(), &0)?;
     let child = bell.ringer(7)?;
@@ -638,7 +636,7 @@ fn is_remapped(bell: &Bell) -> Verdict {
             });
             scope.spawn(|| {
                 while going() {
-                    let _ = set_by_futex(place + BELL);
+                    let _ = set_by_futex(place + rm::BELL);
                 }
             });
             let moved = (0..MOVES).try_for_each(|_| {

@@ -146,7 +146,7 @@ fn part_file(folder: &str, client: &rm::Client, part: (u64, u64)) -> Result<i32,
     let names = (client.handle, rm::SUBDEVICE_HANDLE, HANDLE);
     at(
         "RM_MAP_MEMORY",
-        rm::map_part(client.ctl, names, part, 0x0008_0002, fd),
+        rm::map_part(client.ctl, names, part, rm::MAP_OF_DOORBELL, fd),
     )?;
     Ok(fd)
 }
@@ -215,8 +215,8 @@ fn doorbell() -> Verdict {
     let instance = Instance::new("doorbell", GIB)?;
     let client = instance.client()?;
     let address = map_doorbell(&instance, &client)?;
-    // NOTIFY_CHANNEL_PENDING with the token of a channel that does not exist.
-    write(address + 0x90, 0);
+    // The doorbell with the token of a channel that does not exist.
+    write(address + rm::BELL, 0);
     unmap(address, DOORBELL)?;
     client.close();
     Ok(())
@@ -239,9 +239,9 @@ fn debugged() -> Verdict {
     let instance = Instance::new("debugged", GIB)?;
     let client = instance.client()?;
     let bell = map_doorbell(&instance, &client)?;
-    no_access("the doorbell", bell + 0x90)?;
+    no_access("the doorbell", bell + rm::BELL)?;
     // The program itself has it.
-    write(bell + 0x90, 0);
+    write(bell + rm::BELL, 0);
     at("free", client.free(HANDLE))?;
     at("memory", client.memory(HANDLE, 2 << 20))?;
     let memory = map_object(&instance.folder(), &client, PAGE)?;

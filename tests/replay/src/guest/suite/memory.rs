@@ -289,7 +289,7 @@ fn reports() -> Verdict {
     holds("heap", told[1] <= told[0])?;
     holds("free", told[2] <= told[1])?;
     at("memory", client.memory(FIRST, 64 * MIB))?;
-    let later = at("info", client.fb_info(&[0x08, 0x16]))?;
+    let later = at("info", client.fb_info(&[rm::TOTAL_RAM_SIZE, rm::HEAP_FREE]))?;
     equal("total", &later[0], &told[0])?;
     equal("free", &later[1], &(told[2] - kib(64 * MIB)))?;
     instance.set_memory(1024 * MIB)?;

@@ -171,7 +171,7 @@ fn tables() -> Verdict {
         taken <= LIMIT && taken + 16 * 1024 > LIMIT,
     )?;
     // The answer is the free memory, and it can be had again when some of it is gone.
-    let free = at("FB_GET_INFO", client.fb_info(&[0x16]))?;
+    let free = at("FB_GET_INFO", client.fb_info(&[rm::HEAP_FREE]))?;
     equal(
         "free",
         &(u64::from(free[0]) << 10),
