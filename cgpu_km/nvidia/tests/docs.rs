@@ -38,14 +38,15 @@ fn every_test_that_the_document_names_exists() {
     }
 }
 
-/// Control, number and member of each row, and whether what the member points to is moved.
+/// The rows of the table of pointers: name and member of a control, its number, and whether the
+/// member's target is moved.
 fn rows() -> BTreeMap<(&'static str, &'static str), (u32, bool)> {
     let mut rows = BTreeMap::new();
     let lines = DOCUMENT.lines().filter(|line| line.starts_with("| `NV"));
     for line in lines.filter(|line| line.contains("_CTRL_CMD_")) {
         let cells: Vec<_> = line.split('|').map(str::trim).collect();
         let [_, control, member, verdict, _] = cells[..] else {
-            continue;
+            panic!("not control, pointer and verdict: {line}");
         };
         let (name, number) = control.split_once(' ').expect("a name and a number");
         let number = number.trim_start_matches("0x");

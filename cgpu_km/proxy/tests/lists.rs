@@ -8,10 +8,34 @@ const HOST: [u32; 3] = [OTHERS[0], OWN, OTHERS[1]];
 /// The number of [`Program::process`] in its namespace, and one of another tenant's process.
 const OWN_PID: u32 = 7;
 const OTHER_PID: u32 = 8;
+/// No tenant has a process of this number.
+const NO_PID: u32 = 100_000;
+/// The id that ends a list of GPUs, and the one that the driver gets for another tenant's GPU.
 const END: u32 = 0xffff_ffff;
 const UNKNOWN: u32 = 0xffff_fffe;
+/// A place in the program's memory.
+const LIST: u64 = 0x20_0000;
+/// Ids in the driver's lists of GPUs.
+const MOST_GPUS: usize = 32;
+/// Bytes of an `nv_ioctl_card_info_t`.
+const CARD: usize = 72;
 const NV_ESC_CARD_INFO: u32 = 0xc000_46c8;
 const NV_ESC_ATTACH_GPUS_TO_FD: u32 = 0xc000_46d4;
+
+/// Number and size of the parameters of a control, by NVIDIA's name without `CTRL_CMD`.
+fn named(name: &str) -> (u32, usize) {
+    let tables = Tables::of(Branch::R580).expect("the program's branch");
+    let mut all = tables.controls().iter();
+    let entry = all.find(|entry| entry.name.replace("_CTRL_CMD", "") == name);
+    let entry = entry.unwrap_or_else(|| panic!("no control {name}"));
+    (entry.cmd.0, entry.params as usize)
+}
+
+/// Runs a control with parameters that are 0.
+fn ask(program: &mut Program, name: &str) -> u32 {
+    let (cmd, size) = named(name);
+    control(program, CLIENT, cmd, &vec![0; size])
+}
 
 /// A program whose driver fills the parameters of a control with `fill`.
 fn filling(fill: impl Fn(&mut [u8]) + 'static) -> Program {
@@ -33,35 +57,36 @@ fn list(ids: &[u32], len: usize) -> Vec<u8> {
 }
 
 /// The task and the way by which the driver was called for a control.
-fn route(cmd: u32, params: &[u8]) -> Route {
+fn route(name: &str, params: &[u8]) -> Route {
     let mut program = Program::with_subdevice(GIB);
-    program.put(0x20_0000, &[7; 16]);
-    assert_eq!(control(&mut program, CLIENT, cmd, params), 0);
+    program.put(LIST, &[7; 16]);
+    assert_eq!(control(&mut program, CLIENT, named(name).0, params), 0);
     program.seen.last().expect("a call").route
 }
 
 #[test]
 fn reports_that_tell_too_much_go_unseen() {
-    let told = [
-        (0x201, 128),
-        (0x204, 4),
-        (0x214, 384),
-        (0x288, 3076),
-        (0xa04, 2244),
-        (0x2080_018d, 3812),
-        (0x2080_1303, 1028),
-    ];
-    for (cmd, size) in told {
-        assert_eq!(route(cmd, &vec![0; size]), Route::Unseen, "{cmd:#x}");
+    for name in [
+        "NV0000_GPU_GET_ATTACHED_IDS",
+        "NV0000_GPU_GET_DEVICE_IDS",
+        "NV0000_GPU_GET_PROBED_IDS",
+        "NV0000_GPU_GET_ACTIVE_DEVICE_IDS",
+        "NV0000_SYNC_GPU_BOOST_GROUP_INFO",
+        "NV2080_GPU_GET_PIDS",
+        "NV2080_FB_GET_INFO_V2",
+    ] {
+        let params = vec![0; named(name).1];
+        assert_eq!(route(name, &params), Route::Unseen, "{name}");
     }
     // A list behind a pointer, and none.
-    for (at, wanted) in [(0x20_0000, Route::Unseen), (0, Route::Caller)] {
+    for (at, wanted) in [(LIST, Route::Unseen), (0, Route::Caller)] {
         let mut params = words(16, &[(0, 2)]);
         put64(&mut params, 8, at);
-        assert_eq!(route(0x2080_1301, &params), wanted);
+        assert_eq!(route("NV2080_FB_GET_INFO", &params), wanted);
     }
     // The name of the tenant's own GPU.
-    assert_eq!(route(0x2080_0110, &[0; 132]), Route::Caller);
+    let params = vec![0; named("NV2080_GPU_GET_NAME_STRING").1];
+    assert_eq!(route("NV2080_GPU_GET_NAME_STRING", &params), Route::Caller);
 }
 
 #[test]
@@ -72,9 +97,11 @@ fn the_kernel_asks_for_a_client_through_its_own_file_alone() {
         file: FileId(CONTROL.file.0 + 100),
         ..CONTROL
     };
-    let mut outer = words(32, &[(0, CLIENT), (4, CLIENT), (8, 0x214), (24, 384)]);
+    let (cmd, size) = named("NV0000_GPU_GET_PROBED_IDS");
+    let length = u32::try_from(size).expect("small");
+    let mut outer = words(32, &[(0, CLIENT), (4, CLIENT), (8, cmd), (24, length)]);
     put64(&mut outer, 16, PARAMS);
-    program.put(PARAMS, &[0; 384]);
+    program.put(PARAMS, &vec![0; size]);
     let status = program.call(&other, NV_ESC_RM_CONTROL, &outer, 28);
     assert_eq!(status, NvStatus::NV_ERR_INVALID_CLIENT.0);
     assert_eq!(program.seen.len(), calls, "the driver was asked");
@@ -94,27 +121,27 @@ fn no_program_says_how_large_the_hosts_memory_blocks_are() {
 
 #[test]
 fn lists_of_gpus_have_the_tenants_alone() {
-    let mut program = filling(|params| params.copy_from_slice(&list(&HOST, 32)));
-    assert_eq!(control(&mut program, CLIENT, 0x201, &[0; 128]), 0);
-    assert_eq!(program.at(PARAMS), list(&[OWN], 32));
+    let mut program = filling(|params| params.copy_from_slice(&list(&HOST, MOST_GPUS)));
+    assert_eq!(ask(&mut program, "NV0000_GPU_GET_ATTACHED_IDS"), 0);
+    assert_eq!(program.at(PARAMS), list(&[OWN], MOST_GPUS));
 
     // Probed: the ids, those that are excluded, and a word for each of the first.
     let mut program = filling(|params| {
-        params[..128].copy_from_slice(&list(&HOST, 32));
-        params[128..256].copy_from_slice(&list(&[0x5d00], 32));
+        params[..128].copy_from_slice(&list(&HOST, MOST_GPUS));
+        params[128..256].copy_from_slice(&list(&[0x5d00], MOST_GPUS));
         for (index, word) in [1, 2, 3].into_iter().enumerate() {
             put32(params, 256 + 4 * index, word);
         }
     });
-    assert_eq!(control(&mut program, CLIENT, 0x214, &[0; 384]), 0);
-    assert_eq!(program.at(PARAMS)[..128], list(&[OWN], 32));
-    assert_eq!(program.at(PARAMS)[128..256], list(&[], 32));
+    assert_eq!(ask(&mut program, "NV0000_GPU_GET_PROBED_IDS"), 0);
+    assert_eq!(program.at(PARAMS)[..128], list(&[OWN], MOST_GPUS));
+    assert_eq!(program.at(PARAMS)[128..256], list(&[], MOST_GPUS));
     let mut flags = vec![0; 32];
     flags[0] = 2;
     assert_eq!(numbers(&program.at(PARAMS)[256..]), flags);
 
     let mut program = filling(|params| put32(params, 0, 0b111));
-    assert_eq!(control(&mut program, CLIENT, 0x204, &[0; 4]), 0);
+    assert_eq!(ask(&mut program, "NV0000_GPU_GET_DEVICE_IDS"), 0);
     assert_eq!(get32(program.at(PARAMS), 0), 1 << GPU.0);
 
     let mut program = filling(|params| {
@@ -128,7 +155,7 @@ fn lists_of_gpus_have_the_tenants_alone() {
             );
         }
     });
-    assert_eq!(control(&mut program, CLIENT, 0x288, &[0; 3076]), 0);
+    assert_eq!(ask(&mut program, "NV0000_GPU_GET_ACTIVE_DEVICE_IDS"), 0);
     assert_eq!(numbers(&program.at(PARAMS)[..16]), [1, OWN, 101, 0]);
     assert!(program.at(PARAMS)[16..].iter().all(|byte| *byte == 0));
 }
@@ -145,7 +172,7 @@ fn groups_of_gpus_are_shown_if_all_are_the_tenants() {
             }
         }
     });
-    assert_eq!(control(&mut program, CLIENT, 0xa04, &[0; 2244]), 0);
+    assert_eq!(ask(&mut program, "NV0000_SYNC_GPU_BOOST_GROUP_INFO"), 0);
     assert_eq!(numbers(&program.at(PARAMS)[..12]), [1, 1, OWN]);
     assert!(program.at(PARAMS)[12..].iter().all(|byte| *byte == 0));
 }
@@ -155,28 +182,28 @@ fn a_list_is_filtered_whatever_the_status_says() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|parts| {
         put32(parts[0].bytes, 28, NvStatus::NV_ERR_NOT_SUPPORTED.0);
-        parts[1].bytes.copy_from_slice(&list(&HOST, 32));
+        parts[1].bytes.copy_from_slice(&list(&HOST, MOST_GPUS));
         0
     });
     assert_eq!(
-        control(&mut program, CLIENT, 0x201, &[0; 128]),
+        ask(&mut program, "NV0000_GPU_GET_ATTACHED_IDS"),
         NvStatus::NV_ERR_NOT_SUPPORTED.0
     );
-    assert_eq!(program.at(PARAMS), list(&[OWN], 32));
+    assert_eq!(program.at(PARAMS), list(&[OWN], MOST_GPUS));
 }
 
 #[test]
 fn another_tenants_gpu_has_a_name_that_the_driver_does_not_know() {
-    let sizes = [
-        (0x202, 40),
-        (0x205, 32),
-        (0x21b, 12),
-        (0x275, 268),
-        (0x279, 12),
-        (0x289, 4),
-        (0x290, 4),
-    ];
-    for (cmd, size) in sizes {
+    for name in [
+        "NV0000_GPU_GET_ID_INFO",
+        "NV0000_GPU_GET_ID_INFO_V2",
+        "NV0000_GPU_GET_PCI_INFO",
+        "NV0000_GPU_GET_UUID_FROM_GPU_ID",
+        "NV0000_GPU_QUERY_DRAIN_STATE",
+        "NV0000_GPU_ASYNC_ATTACH_ID",
+        "NV0000_GPU_WAIT_ATTACH_ID",
+    ] {
+        let (cmd, size) = named(name);
         for (named, told) in [(OWN, OWN), (OTHERS[0], UNKNOWN)] {
             let mut program = Program::with_subdevice(GIB);
             program.driver = Box::new(move |parts| {
@@ -194,10 +221,10 @@ fn another_tenants_gpu_has_a_name_that_the_driver_does_not_know() {
                 } else {
                     NvStatus::NV_ERR_INVALID_ARGUMENT.0
                 },
-                "{cmd:#x}"
+                "{name}"
             );
             assert_eq!(get32(&program.seen[0].parts[1], 0), told);
-            assert_eq!(program.at(PARAMS), params, "{cmd:#x}");
+            assert_eq!(program.at(PARAMS), params, "{name}");
         }
     }
 }
@@ -205,11 +232,17 @@ fn another_tenants_gpu_has_a_name_that_the_driver_does_not_know() {
 #[test]
 fn gpus_in_a_list_are_named_one_by_one() {
     // Attach, detach: what ends the list and what means all stay what they are.
-    for (cmd, size) in [(0x215, 132), (0x216, 128)] {
+    const FAILED: usize = 4 * MOST_GPUS;
+    const ALL: u32 = 0xffff;
+    for (name, tells_which_failed) in [
+        ("NV0000_GPU_ATTACH_IDS", true),
+        ("NV0000_GPU_DETACH_IDS", false),
+    ] {
+        let (cmd, size) = named(name);
         let mut program = Program::with_subdevice(GIB);
-        program.driver = Box::new(|parts| {
-            if parts[1].bytes.len() == 132 {
-                put32(parts[1].bytes, 128, UNKNOWN);
+        program.driver = Box::new(move |parts| {
+            if tells_which_failed {
+                put32(parts[1].bytes, FAILED, UNKNOWN);
             }
             0
         });
@@ -217,32 +250,34 @@ fn gpus_in_a_list_are_named_one_by_one() {
         assert_eq!(control(&mut program, CLIENT, cmd, &params), 0);
         let seen = numbers(&program.seen[0].parts[1]);
         assert_eq!(seen[..3], [OWN, UNKNOWN, END]);
-        assert_eq!(program.at(PARAMS)[..128], params[..128]);
-        if size == 132 {
-            assert_eq!(get32(program.at(PARAMS), 128), OTHERS[1]);
+        assert_eq!(program.at(PARAMS)[..FAILED], params[..FAILED]);
+        if tells_which_failed {
+            assert_eq!(get32(program.at(PARAMS), FAILED), OTHERS[1]);
         }
-        put32(&mut params, 0, 0xffff);
+        put32(&mut params, 0, ALL);
         put32(&mut params, 4, END);
         assert_eq!(control(&mut program, CLIENT, cmd, &params), 0);
         let seen = numbers(&program.seen[1].parts[1]);
-        assert_eq!(seen[..2], [0xffff, END]);
+        assert_eq!(seen[..2], [ALL, END]);
     }
     // Between which GPUs what is possible: in both groups.
     let mut program = Program::with_subdevice(GIB);
-    let mut params = vec![0; 1352];
+    let (cmd, size) = named("NV0000_SYSTEM_GET_P2P_CAPS_MATRIX");
+    let mut params = vec![0; size];
     for (at, word) in [(0, 2), (4, 1), (8, OWN), (12, OTHERS[0]), (40, OTHERS[1])] {
         put32(&mut params, at, word);
     }
-    assert_eq!(control(&mut program, CLIENT, 0x13a, &params), 0);
+    assert_eq!(control(&mut program, CLIENT, cmd, &params), 0);
     let seen = numbers(&program.seen[0].parts[1]);
     assert_eq!([seen[2], seen[3], seen[10]], [OWN, UNKNOWN, UNKNOWN]);
     assert_eq!([seen[4], seen[11]], [0, 0], "these are not read");
     assert_eq!(program.at(PARAMS), params);
-    let mut params = vec![0; 8348];
+    let (cmd, size) = named("NV0000_SYSTEM_GET_P2P_CAPS_V2");
+    let mut params = vec![0; size];
     for (at, word) in [(0, OWN), (4, OTHERS[0]), (128, 2)] {
         put32(&mut params, at, word);
     }
-    assert_eq!(control(&mut program, CLIENT, 0x12b, &params), 0);
+    assert_eq!(control(&mut program, CLIENT, cmd, &params), 0);
     assert_eq!(numbers(&program.seen[1].parts[1])[..2], [OWN, UNKNOWN]);
     assert_eq!(program.at(PARAMS), params);
 }
@@ -261,14 +296,14 @@ fn array(program: &mut Program, request: u32, bytes: &[u8]) -> Result<Vec<u8>, E
 #[test]
 fn the_tenants_cards_are_told_without_the_driver() {
     let mut program = Program::new(GIB);
-    program.cards = vec![[1; 72], [2; 72]];
-    let told = array(&mut program, NV_ESC_CARD_INFO, &[0xee; 216]);
-    assert_eq!(told, Ok([[1; 72], [2; 72], [0; 72]].concat()));
-    let told = array(&mut program, NV_ESC_CARD_INFO, &[0xee; 144]);
-    assert_eq!(told, Ok([[1; 72], [2; 72]].concat()));
-    let told = array(&mut program, NV_ESC_CARD_INFO, &[0xee; 72]);
+    program.cards = vec![[1; CARD], [2; CARD]];
+    let told = array(&mut program, NV_ESC_CARD_INFO, &[0xee; 3 * CARD]);
+    assert_eq!(told, Ok([[1; CARD], [2; CARD], [0; CARD]].concat()));
+    let told = array(&mut program, NV_ESC_CARD_INFO, &[0xee; 2 * CARD]);
+    assert_eq!(told, Ok([[1; CARD], [2; CARD]].concat()));
+    let told = array(&mut program, NV_ESC_CARD_INFO, &[0xee; CARD]);
     assert_eq!(told, Err(Errno::EINVAL), "no room for both");
-    assert_eq!(program.at(OUTER), [0xee; 72]);
+    assert_eq!(program.at(OUTER), [0xee; CARD]);
     assert!(program.seen.is_empty());
 }
 
@@ -291,18 +326,18 @@ fn gpus_of_others_are_not_opened() {
 fn processes_of_others_are_not_listed() {
     let mut program = filling(|params| {
         put32(params, 8, 3);
-        for (index, pid) in [OTHER_PID, OWN_PID, 100_000].into_iter().enumerate() {
+        for (index, pid) in [OTHER_PID, OWN_PID, NO_PID].into_iter().enumerate() {
             put32(params, 12 + 4 * index, pid);
         }
     });
-    assert_eq!(control(&mut program, CLIENT, 0x2080_018d, &[0; 3812]), 0);
+    assert_eq!(ask(&mut program, "NV2080_GPU_GET_PIDS"), 0);
     assert_eq!(numbers(&program.at(PARAMS)[8..24]), [1, OWN_PID, 0, 0]);
     // A count that no driver gives.
     let mut program = filling(|params| {
         params.fill(1);
         put32(params, 8, END);
     });
-    assert_eq!(control(&mut program, CLIENT, 0x2080_018d, &[0; 3812]), 0);
+    assert_eq!(ask(&mut program, "NV2080_GPU_GET_PIDS"), 0);
     assert_eq!(get32(program.at(PARAMS), 8), 0);
     assert!(program.at(PARAMS)[12..].iter().all(|byte| *byte == 0));
 }
@@ -323,12 +358,13 @@ fn memory_of_other_processes_is_not_told_and_that_of_own_ones_as_the_accounting_
         }
         0
     });
-    let mut params = words(14408, &[(0, 3)]);
-    let pids = [OTHER_PID, OWN_PID, 100_000];
+    let (cmd, size) = named("NV2080_GPU_GET_PID_INFO");
+    let mut params = words(size, &[(0, 3)]);
+    let pids = [OTHER_PID, OWN_PID, NO_PID];
     for (index, pid) in pids.into_iter().enumerate() {
         put32(&mut params, 8 + 72 * index, pid);
     }
-    let status = control_of(&mut program, CLIENT, SUBDEVICE, 0x2080_018e, &params);
+    let status = control_of(&mut program, CLIENT, SUBDEVICE, cmd, &params);
     assert_eq!(status, 0);
     let told = program.at(PARAMS);
     let figures = |at: usize| (0..6).map(move |n| get64(told, at + 16 + 8 * n));
@@ -337,6 +373,6 @@ fn memory_of_other_processes_is_not_told_and_that_of_own_ones_as_the_accounting_
         .into();
     let own = vec![4 * MIB, 0, 0, 0, 0, 0];
     let none = vec![0; 6];
-    let expected = [(OTHER_PID, none.clone()), (OWN_PID, own), (100_000, none)];
+    let expected = [(OTHER_PID, none.clone()), (OWN_PID, own), (NO_PID, none)];
     assert_eq!(told, expected);
 }
