@@ -30,27 +30,30 @@ impl OpenWindow {
 pub(super) enum Window {
     /// No instance has it.
     Nobody,
-    /// The calls for its holder are being made. It was given to it then.
+    /// The next holder is chosen, at `given_at`. The driver's calls for it are not all made yet.
     Due { holder: InstanceId, given_at: Nanos },
     /// It has begun.
     Open(OpenWindow),
 }
 
-/// The turn that the GPU is in.
+/// The present turn of the GPU, and the window in it.
 #[derive(Debug)]
 pub(super) struct GpuTurn {
+    /// Turns so far, those without a window included.
     pub(super) number: u64,
+    /// When it began.
     pub(super) began: Nanos,
-    /// 0: the next one begins at once.
+    /// How long it is to last; 0 if another turn is to begin at once.
     pub(super) length: Nanos,
     window: Window,
     /// The holder of the last window that began.
     last: Option<InstanceId>,
-    /// When the last call that made room took effect.
+    /// From when on the GPU was free for the next holder: the last window was given, or the last
+    /// switch of channels took effect, whichever was later.
     free_at: Nanos,
-    /// Changes from one instance to another so far.
+    /// How often the GPU went from one instance to another.
     switches: u64,
-    /// What windows outside of the turn took since it began.
+    /// GPU time of bursts since the turn began. Their windows are no part of the turn.
     bursts: Nanos,
     /// When the last window was ended.
     ended_at: Nanos,
@@ -105,27 +108,27 @@ impl GpuTurn {
         self.last
     }
 
-    /// When the last call that made room took effect.
+    /// From when on the GPU was free for the next holder.
     pub(super) fn free_at(&self) -> Nanos {
         self.free_at
     }
 
-    /// Changes from one instance to another so far.
+    /// How often the GPU went from one instance to another.
     pub(super) fn switches(&self) -> u64 {
         self.switches
     }
 
-    /// What windows outside of the turn took since it began.
+    /// GPU time of bursts since the turn began.
     pub(super) fn burst_time(&self) -> Nanos {
         self.bursts
     }
 
-    /// A window outside of the turn took so long.
+    /// Counts a burst of this length.
     pub(super) fn add_burst(&mut self, length: Nanos) {
         self.bursts = self.bursts.saturating_add(length);
     }
 
-    /// The next turn begins.
+    /// Begins the next turn.
     pub(super) fn begin(&mut self, at: Nanos) {
         self.began = at;
         self.bursts = 0;
@@ -136,7 +139,7 @@ impl GpuTurn {
         self.began.saturating_add(self.length)
     }
 
-    /// An instance is next, or nobody is in this turn.
+    /// Makes an instance the next holder, or leaves the GPU without one until another turn begins.
     pub(super) fn give_window(&mut self, now: Nanos, holder: Option<InstanceId>) {
         self.window = holder.map_or(Window::Nobody, |holder| Window::Due {
             holder,
@@ -145,7 +148,7 @@ impl GpuTurn {
         self.free_at = now;
     }
 
-    /// The window of the holder begins.
+    /// Begins the window of the holder.
     pub(super) fn open(&mut self, holder: InstanceId, since: Nanos, until: Nanos, rearm_at: Nanos) {
         self.last = Some(holder);
         self.window = Window::Open(OpenWindow {
@@ -171,7 +174,7 @@ impl GpuTurn {
         }
     }
 
-    /// Ends the window; the one that had begun, if it had.
+    /// Ends the window, and returns it if it had begun.
     pub(super) fn end_window(&mut self, now: Nanos) -> Option<OpenWindow> {
         let open = self.open_window();
         self.ended_at = now;
@@ -179,31 +182,31 @@ impl GpuTurn {
         open
     }
 
-    /// The GPU goes from one instance to another.
+    /// Counts that the GPU goes from one instance to another.
     pub(super) fn changes_hands(&mut self) {
         self.switches = self.switches.saturating_add(1);
     }
 
-    /// An instance is gone.
+    /// Ends the window of an instance that is gone.
     pub(super) fn forget(&mut self, id: InstanceId) {
         if self.holder() == Some(id) {
             self.window = Window::Nobody;
         }
     }
 
-    /// Windows begin again after a time without. A turn that would be over by now does not go on.
+    /// Goes on with the turn after a time in another mode, unless it would be over by now.
     pub(super) fn resume(&mut self, now: Nanos) {
         if now >= self.end() {
             self.length = 0;
         }
     }
 
-    /// A call took effect then.
+    /// Notes that a switch of channels took effect then.
     pub(super) fn took_effect(&mut self, at: Nanos) {
         self.free_at = self.free_at.max(at);
     }
 
-    /// How much of its present window an instance has used.
+    /// GPU time that an instance has had in its present window; 0 if it has none.
     pub(super) fn used_by(&self, id: InstanceId, now: Nanos) -> Nanos {
         match self.open_window() {
             Some(window) if window.holder == id => now.saturating_sub(window.since),
