@@ -3,7 +3,7 @@
 """lint.py [TREE]: checks rules of the source tree that no compiler knows, and prints a line for
 each violation. It looks at the files that git knows or would add.
 
-The rules are functions: those about one file are below, those about the whole tree in house.py,
+The rules are functions: those about one file are below, those about the whole tree in structure.py,
 those about documents in prose.py and, where they speak of the code, in drift.py.
 
 lint.py --self-test: plants a violation of every rule in a small tree (planted.py). Each must be
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 import drift
-import house
+import structure
 import planted
 import prose
 from rust import Sources, blank
@@ -263,7 +263,7 @@ def violations(tree):
     for path in UNSAFE_ROOTS:
         if not sources.has(path):
             yield "unsafe", path, 0, "is not there"
-    for rule in house.RULES:
+    for rule in structure.RULES:
         for path, line, words in rule(sources):
             yield rule.__name__, path, line, words
     paths = paths_of(tree)
@@ -295,7 +295,7 @@ def self_test():
             if not any(v[0] == rule and v[1] == path for v in violations(tree)):
                 print(f"self-test: {rule} does not see what was planted in {path}")
                 failed += 1
-    for rule in (*RULES, *house.RULES, *prose.RULES, *drift.RULES):
+    for rule in (*RULES, *structure.RULES, *prose.RULES, *drift.RULES):
         if rule.__name__ not in {fault[0] for fault in planted.FAULTS}:
             print(f"self-test: nothing is planted for {rule.__name__}")
             failed += 1

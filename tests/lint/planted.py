@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """What lint.py's self-test plants: a clean tree, and for each rule the faults it must find."""
 
-import house
+import structure
 
 HEAD = "// SPDX-License-Identifier: GPL-2.0\n//! A file.\n"
 DUAL_HEAD = "// SPDX-License-Identifier: GPL-2.0 OR MIT\n//! A file.\n"
@@ -73,10 +73,10 @@ def policy(**parts):
     return files
 
 
-LONG = "fn f() {\n" + "    g();\n" * house.LONGEST_FUNCTION + "}\n"
-LONG_IN_TESTS = "f() {\n" + "\tg\n" * house.LONGEST_TEST_FUNCTION + "}\n"
-LONG_IN_C = "int f(int a)\n{\n" + "\tg();\n" * house.LONGEST_TEST_FUNCTION + "}\n"
-LONG_IN_PYTHON = "def f():\n" + "    g()\n" * house.LONGEST_TEST_FUNCTION
+LONG = "fn f() {\n" + "    g();\n" * structure.LONGEST_FUNCTION + "}\n"
+LONG_IN_TESTS = "f() {\n" + "\tg\n" * structure.LONGEST_TEST_FUNCTION + "}\n"
+LONG_IN_C = "int f(int a)\n{\n" + "\tg();\n" * structure.LONGEST_TEST_FUNCTION + "}\n"
+LONG_IN_PYTHON = "def f():\n" + "    g()\n" * structure.LONGEST_TEST_FUNCTION
 WIDE = "word " * 21
 ABOVE = "// SAFETY: It is valid.\nf();\n" + "g();\n" * 5 + "// SAFETY: As above.\nf();\n"
 ABOVE_ABOVE = "// SAFETY: It is valid.\n" + "// SAFETY: As above.\nf();\n" * 2
@@ -116,12 +116,12 @@ FAULTS = (
     one("machine", "docs/a.md", "deb http://deb.debian" ".org/debian\n"),
     # Two files, a third between them, a path without `use`, a module's other name, a re-export.
     (
-        "circles",
+        "cycles",
         "cgpu_km/policy/a.rs",
         policy(a="use super::b::B;\npub struct A;\n", b="use super::a::A;\npub struct B;\n"),
     ),
     (
-        "circles",
+        "cycles",
         "cgpu_km/policy/c.rs",
         policy(
             a="use crate::policy::{b::{self, B}, c};\npub struct A;\nfn f() { c::C; }\n",
@@ -130,7 +130,7 @@ FAULTS = (
         ),
     ),
     (
-        "circles",
+        "cycles",
         "cgpu_km/policy/c.rs",
         policy(
             a="pub struct A;\nfn f() { super::b::C; }\n",
@@ -139,7 +139,7 @@ FAULTS = (
         ),
     ),
     (
-        "nests",
+        "parent_cycles",
         "cgpu_km/policy.rs",
         {
             "cgpu_km/policy.rs": HEAD + "mod a;\npub struct P(a::A);\n",

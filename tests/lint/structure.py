@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Rules about how the files of the tree stand to each other, and how large their parts are.
+"""Rules about the structure of the tree: which file imports which, how long a function or a line
+may be, and that a name of a type is used once.
 
 Each rule takes the sources and yields (path, line, words).
 
-What counts as an import, in `circles` and `floors`: a path, in a `use` or in the code, to an item
-that another file of the crate defines. Re-exports are followed to the definition. So `mod child;`
-is no import, and neither is a facade's `pub use` of an item of its child that the facade itself
-does not use. If a file uses its child, and the child what the file defines, the two import each
-other: `nests` finds that, `circles` all others. The way out is a file of its own for what both
-use. Methods are not seen: an `impl` of one type may be spread over several files. Modules under
-`#[cfg(test)]` and files of tests import what they test, and nothing but tests imports them."""
+A file imports another one if it names an item that the other one defines, in a `use` or in a path.
+A re-export is followed to the definition. Two things are therefore no import: `mod child;`, and a
+`pub use` of a child's item in a file that does not use the item itself.
+
+`cycles` finds files that import each other, directly or by way of others. `parent_cycles` finds
+those between a file and the files of its own folder: the file uses its child, and the child uses
+what the file defines. To end a cycle, move what both need into a file of its own.
+
+Calls of methods are not seen, so the `impl` blocks of a type may stand in several files. Tests may
+import what they test; nothing but tests imports tests."""
 
 import ast
 import collections
@@ -62,77 +66,77 @@ def edges(sources):
     return sources.edges
 
 
-def knots(graph):
-    """Sets of files that all reach each other (Tarjan)."""
-    index, low, stack, out, held = {}, {}, [], [], set()
+def components(graph):
+    """Strongly connected components of more than one file (Tarjan)."""
+    index, low, stack, out, on_stack = {}, {}, [], [], set()
 
     def visit(node):
         index[node] = low[node] = len(index)
         stack.append(node)
-        held.add(node)
+        on_stack.add(node)
         for other in graph.get(node, ()):
             if other not in index:
                 visit(other)
                 low[node] = min(low[node], low[other])
-            elif other in held:
+            elif other in on_stack:
                 low[node] = min(low[node], index[other])
         if low[node] == index[node]:
-            knot = set()
-            while not knot or node not in knot:
-                held.discard(stack[-1])
-                knot.add(stack.pop())
-            out.append(knot)
+            component = set()
+            while not component or node not in component:
+                on_stack.discard(stack[-1])
+                component.add(stack.pop())
+            out.append(component)
 
     for node in sorted(graph):
         if node not in index:
             visit(node)
-    return [knot for knot in out if len(knot) > 1]
+    return [component for component in out if len(component) > 1]
 
 
-def way_back(graph, start, knot):
-    """The shortest way from a file to itself."""
-    queue, came = collections.deque([start]), {}
+def shortest_cycle(graph, start, component):
+    """The files of the shortest cycle through a file, which stands at both ends."""
+    queue, before = collections.deque([start]), {}
     while queue:
         at = queue.popleft()
         for other in sorted(graph.get(at, ())):
             if other == start:
                 way = [at, other]
                 while way[0] != start:
-                    way.insert(0, came[way[0]])
+                    way.insert(0, before[way[0]])
                 return way
-            if other in knot and other not in came:
-                came[other] = at
+            if other in component and other not in before:
+                before[other] = at
                 queue.append(other)
     return [start]
 
 
-def told(found, graph):
-    """What is to be said of the circles of a package's files."""
-    for knot in knots(graph):
-        for file in sorted(knot):
-            way = way_back(graph, file, knot)
+def cycles_of(found, graph):
+    """A violation for each file of a package that is part of a cycle, with the shortest one."""
+    for component in components(graph):
+        for file in sorted(component):
+            way = shortest_cycle(graph, file, component)
             line = found[way[0], way[1]][0]
             steps = [f"{b} ({found[a, b][1]})" for a, b in zip(way, way[1:])]
-            yield file, line, f"circle of {len(knot)} files: {' -> '.join(steps)}"
+            yield file, line, f"cycle of {len(component)} files: {' -> '.join(steps)}"
 
 
-def circles(sources):
+def cycles(sources):
     """No two files of a crate import each other, directly or by way of others."""
     for _, found in edges(sources):
         graph = collections.defaultdict(set)
         for user, owner in found:
             if not is_part(user, owner):
                 graph[user].add(owner)
-        yield from told(found, graph)
+        yield from cycles_of(found, graph)
 
 
-def nests(sources):
+def parent_cycles(sources):
     """A file does not import its own parts if they import what it defines itself."""
     for _, found in edges(sources):
         graph = collections.defaultdict(set)
         for user, owner in found:
             graph[user].add(owner)
-        yield from told(found, graph)
+        yield from cycles_of(found, graph)
 
 
 def floors_of(sources):
@@ -163,24 +167,24 @@ def floors(sources):
     if listed is None:
         yield ARCHITECTURE, 1, "has no block `floors`"
         return
-    standing = {}
+    floor_at = {}
     for path in sorted(sources.files):
         if path.startswith(MODULE + "/") and path.endswith(".rs") and not is_test(path):
-            standing[path] = floor_of(path, listed)
+            floor_at[path] = floor_of(path, listed)
     for name, prefixes in listed:
         for prefix in prefixes:
-            if not any(floor_of(p, [(name, [prefix])])[1] for p in standing):
+            if not any(floor_of(p, [(name, [prefix])])[1] for p in floor_at):
                 yield ARCHITECTURE, 1, f"floor {name}: nothing stands at {prefix}"
     for folder, found in edges(sources):
         if folder != MODULE:
             continue
-        for path in sorted({p for edge in found for p in edge} & set(standing)):
-            if standing[path][1] is None:
+        for path in sorted({p for edge in found for p in edge} & set(floor_at)):
+            if floor_at[path][1] is None:
                 yield path, 1, "stands on no floor"
         for (user, owner), (line, name) in sorted(found.items()):
-            if user not in standing or owner not in standing:
+            if user not in floor_at or owner not in floor_at:
                 continue
-            (low, mine), (high, theirs) = standing[user], standing[owner]
+            (low, mine), (high, theirs) = floor_at[user], floor_at[owner]
             if mine and theirs and high > low:
                 yield user, line, f"{mine} imports {name} from {theirs} above ({owner})"
 
@@ -340,4 +344,4 @@ def code_map(sources):
             yield ARCHITECTURE, 1, f"does not name {EDGE}/{name}"
 
 
-RULES = (circles, nests, floors, functions, types, lines, safety, code_map)
+RULES = (cycles, parent_cycles, floors, functions, types, lines, safety, code_map)
