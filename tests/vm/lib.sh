@@ -25,6 +25,21 @@ ok() {
 	echo "ok $1"
 }
 
+# tally NAME COUNT: shows what a script in the machine prints, and fails unless it says "ok CASE" so
+# often.
+tally() {
+	local line
+	while IFS= read -r line; do
+		if [ "${line#ok }" = "$line" ]; then
+			echo "$line"
+		else
+			ok "${line#ok }"
+		fi
+	done
+	echo "$1: $passed passed, $(($2 - passed)) failed"
+	[ "$passed" = "$2" ]
+}
+
 # The hash of scripts without what does not change their work: comments, empty lines, indentation.
 # A cached folder is found by it, so that a better comment does not cost anybody two minutes.
 hash_of_scripts() {

@@ -4,6 +4,8 @@
 # that is not known or that exports nothing.
 set -euo pipefail
 here=$(dirname "$0")
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$here/lib.sh"
 "$here/run.sh" --no-build --name load-order --load '' -- sh -euc '
 	. /vm.conf
 	. /guest-lib.sh
@@ -61,12 +63,4 @@ here=$(dirname "$0")
 	cgpuctl inst destroy apart
 	cgpuctl unload >/dev/null
 	unload_driver
-' | {
-	passed=0
-	while IFS= read -r line; do
-		echo "$line"
-		[ "${line#ok}" = "$line" ] || passed=$((passed + 1))
-	done
-	echo "load order: $passed passed, $((15 - passed)) failed"
-	[ "$passed" = 15 ]
-}
+' | tally "load order" 15

@@ -4,6 +4,8 @@
 # can seal them itself, and nobody can switch that off while it is loaded.
 set -euo pipefail
 here=$(dirname "$0")
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$here/lib.sh"
 "$here/run.sh" --no-build --name seals --load '' "$@" -- sh -euc '
 	. /vm.conf
 	. /guest-lib.sh
@@ -18,12 +20,4 @@ here=$(dirname "$0")
 		echo "ok ftrace stays on while it is loaded"
 	rmmod cgpu_km && echo 0 >$enabled && [ "$(cat $enabled)" = 0 ] &&
 		echo "ok switched off again without it"
-' | {
-	passed=0
-	while IFS= read -r line; do
-		echo "$line"
-		[ "${line#ok}" = "$line" ] || passed=$((passed + 1))
-	done
-	echo "seals: $passed passed, $((5 - passed)) failed"
-	[ "$passed" = 5 ]
-}
+' | tally seals 5

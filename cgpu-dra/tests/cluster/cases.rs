@@ -15,6 +15,7 @@ use k8s_openapi::api::{
     core::v1::Pod,
     resource::v1::{ResourceClaim, ResourceSlice},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     Api,
@@ -34,6 +35,13 @@ async fn limits(node: &WorldNode, count: usize) -> Result<Vec<(String, u32, u64)
         let answers = node.answers.lock().expect("held");
         format!("{why}: {:?}, {answers:?}", node.fake.limits())
     })
+}
+
+/// A condition of the first device in a claim's status.
+fn condition<'a>(claim: &'a ResourceClaim, kind: &str) -> Option<&'a Condition> {
+    let device = claim.status.as_ref()?.devices.as_ref()?.first()?;
+    let mut conditions = device.conditions.as_ref()?.iter();
+    conditions.find(|condition| condition.type_ == kind)
 }
 
 /// Two pods get the memory and the weight that they ask for, on one GPU, and leave nothing.
@@ -69,12 +77,7 @@ pub(crate) async fn two_pods_share_a_gpu(world: &mut World) -> Outcome {
         .items;
     let name = first[0].metadata.name.clone().unwrap_or_default();
     let ready = |claim: &ResourceClaim| {
-        let device = claim.status.as_ref()?.devices.as_ref()?.first()?;
-        let condition = device
-            .conditions
-            .as_ref()?
-            .iter()
-            .find(|c| c.type_ == "Ready")?;
+        let condition = condition(claim, "Ready")?;
         (condition.status == "True").then(|| condition.message.clone())
     };
     let said = until(&claims, &name, "status.devices", ready).await?;
@@ -312,12 +315,7 @@ pub(crate) async fn a_claim_is_resized(world: &mut World) -> Outcome {
     limit(4 * GIB).await?;
     annotate("9Gi").await;
     let refused = |claim: &ResourceClaim| {
-        let device = claim.status.as_ref()?.devices.as_ref()?.first()?;
-        let condition = device
-            .conditions
-            .as_ref()?
-            .iter()
-            .find(|c| c.type_ == "Resized")?;
+        let condition = condition(claim, "Resized")?;
         (condition.status == "False").then(|| condition.message.clone())
     };
     let why = until(&claims, &name, "a refusal", refused).await?;

@@ -5,7 +5,10 @@ use crate::patience::{must, wait, Outcome};
 use crate::random::{setting, Random};
 use crate::world::World;
 use cgpu_dra::slices;
-use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceSlice};
+use k8s_openapi::api::{
+    core::v1::Pod,
+    resource::v1::{Device, ResourceSlice},
+};
 use kube::{
     api::{DeleteParams, ListParams, PostParams},
     Api,
@@ -144,17 +147,17 @@ pub(crate) async fn random_claims_never_exceed_a_gpu(world: &mut World) -> Outco
     )
 }
 
+/// The devices that a node publishes.
+async fn devices_of(world: &World, node: &str) -> Vec<Device> {
+    let slice = world.slices(node).await.remove(0);
+    slice.spec.devices.unwrap_or_default()
+}
+
 /// The time of an allocation among many nodes with slices.
 pub(crate) async fn a_thousand_nodes(world: &mut World) -> Outcome {
     let count = setting("NODES", 1000);
     let node = world.node("real", 1).await;
-    let devices = world
-        .slices("real")
-        .await
-        .remove(0)
-        .spec
-        .devices
-        .unwrap_or_default();
+    let devices = devices_of(world, "real").await;
     let all: Api<ResourceSlice> = Api::all(world.client.clone());
     let began = Instant::now();
     for n in 0..count {
@@ -214,13 +217,7 @@ pub(crate) async fn a_thousand_nodes(world: &mut World) -> Outcome {
 /// An apiserver whose feature gate is off drops fields, and the driver sees it.
 pub(crate) async fn dropped_fields_are_noticed(world: &mut World) -> Outcome {
     let node = world.node("dropped", 1).await;
-    let sent = world
-        .slices("dropped")
-        .await
-        .remove(0)
-        .spec
-        .devices
-        .unwrap_or_default();
+    let sent = devices_of(world, "dropped").await;
     drop(node);
     let old = world
         .plane

@@ -18,32 +18,16 @@ use cgpu_gpu::{
 };
 use cgpu_km::nvidia::{
     class::Kind,
-    handle::ClassId,
+    escape::Escape,
+    handle::{ClassId, ControlCmd},
     nvos::{self, nvos00, nvos21, nvos33, nvos54, nvos64},
     params,
+    rmapi::{disable_channels, DISABLE_CHANNELS, GPUMON_SAMPLES, PREEMPT, SET_TIMESLICE},
     tables::Tables,
 };
 
 use crate::setting::setting;
 
-const RM_FREE: u8 = 0x29;
-const RM_ALLOC: u8 = 0x2b;
-const RM_MAP_MEMORY: u8 = 0x4e;
-/// `NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`.
-const DISABLE_CHANNELS: u32 = 0x2080_110b;
-/// `NVA06C_CTRL_CMD_SET_TIMESLICE`.
-const SET_TIMESLICE: u32 = 0xa06c_0103;
-/// `NVA06C_CTRL_CMD_PREEMPT`.
-const PREEMPT: u32 = 0xa06c_0105;
-/// `NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2` (ctrl2080perf.h), its size, where its
-/// list begins and how large that and a sample are, and where a sample names the process on the
-/// compute engine.
-const GET_SAMPLES: u32 = 0x2080_2096;
-const SAMPLES_SIZE: usize = 55888;
-const SAMPLES_AT: usize = 16;
-const SAMPLES_BYTES: u32 = 55872;
-const SAMPLE_BYTES: usize = 776;
-const SAMPLE_GR_PROCESS: usize = 144;
 /// Most doorbell pages of a process.
 const DOORBELLS: usize = 64;
 
@@ -79,17 +63,23 @@ pub(crate) fn learn(state: &'static State, fd: i32, request: u64, argument: u64)
     }
     // CAST: the kernel takes the low 32 bits of a request.
     let (nr, size) = nvos::request_parts(request as u32);
-    if !matches!(nr, RM_FREE | RM_ALLOC | RM_MAP_MEMORY) || size > 64 {
+    let known = Escape::from_nr(nr).filter(|escape| {
+        matches!(
+            escape,
+            Escape::RmFree | Escape::RmAlloc | Escape::RmMapMemory
+        )
+    });
+    let Some(escape) = known.filter(|_| size <= 64) else {
         return;
-    }
+    };
     let mut outer = [0; 64];
     if sys::peek(argument, &mut outer[..size]).is_err() {
         return;
     }
     let outer = &outer[..size];
-    match nr {
-        RM_ALLOC => allocated(state, fd, outer),
-        RM_FREE => freed(state, outer),
+    match escape {
+        Escape::RmAlloc => allocated(state, fd, outer),
+        Escape::RmFree => freed(state, outer),
         _ => mapped(outer),
     }
 }
@@ -278,14 +268,19 @@ fn perform(state: &State, request: &Request, names: &[Name]) -> i32 {
             let Some((subdevice, fd)) = subdevice_of(client) else {
                 return -libc::ENODEV;
             };
-            // NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS (ctrl2080fifo.h).
-            let mut params = [0u8; 536];
-            params[0] = u8::from(disable);
-            params[4..8].copy_from_slice(&count.to_le_bytes());
-            for (i, name) in names.iter().enumerate() {
-                let (client, channel) = (24 + 4 * i, 280 + 4 * i);
-                params[client..client + 4].copy_from_slice(&name[0].to_le_bytes());
-                params[channel..channel + 4].copy_from_slice(&name[1].to_le_bytes());
+            let mut params = [0u8; disable_channels::SIZE];
+            disable_channels::B_DISABLE.set(&mut params, u8::from(disable));
+            disable_channels::NUM_CHANNELS.set(&mut params, count);
+            for (i, &[client, channel]) in names.iter().enumerate() {
+                let lists = (
+                    disable_channels::H_CLIENT_LIST.item(i),
+                    disable_channels::H_CHANNEL_LIST.item(i),
+                );
+                let (Some(clients), Some(channels)) = lists else {
+                    return -libc::EINVAL;
+                };
+                clients.set(&mut params, client);
+                channels.set(&mut params, channel);
             }
             control(fd, subdevice, DISABLE_CHANNELS, &mut params)
         }
@@ -293,7 +288,7 @@ fn perform(state: &State, request: &Request, names: &[Name]) -> i32 {
             let mut params = u64::from(microseconds).to_le_bytes();
             group_control(names, SET_TIMESLICE, &mut params)
         }
-        Request::Sample => last_sample(),
+        Request::Sample => last_sample(state),
         Request::Preempt => {
             // bWait, bManualTimeout, timeoutUs.
             let mut params = [1, 0, 0, 0, 0, 0, 0, 0];
@@ -304,33 +299,24 @@ fn perform(state: &State, request: &Request, names: &[Name]) -> i32 {
 
 /// The process on the compute engine in the newest of the driver's samples, one each 139 ms; 0:
 /// none, or none yet; negative: an errno or a status.
-fn last_sample() -> i32 {
+fn last_sample(state: &State) -> i32 {
     let any = with_known(|known| known.subdevices.first().copied());
     let Some((subdevice, fd)) = any.flatten() else {
         return -libc::ENODEV;
     };
-    let mut params = vec![0u8; SAMPLES_SIZE];
-    // Type PERFMON_UTIL and the size of the list, as nvidia-smi sets them.
-    params[0] = 2;
-    params[4..8].copy_from_slice(&SAMPLES_BYTES.to_le_bytes());
-    let status = control(fd, subdevice, GET_SAMPLES, &mut params);
+    let layout = state.tables().samples;
+    let mut params = vec![0u8; layout.ring];
+    layout.ask(&mut params);
+    let status = control(fd, subdevice, GPUMON_SAMPLES, &mut params);
     if status != 0 {
         return -status.abs();
     }
-    let word = |at: usize| {
-        let bytes = params.get(at..at + 4).and_then(|b| b.first_chunk());
-        u32::from_le_bytes(bytes.copied().unwrap_or_default())
-    };
-    // The newest is the one before the tracker, which is a place in bytes.
-    // CAST: below 2^16.
-    let newest = (word(12) as usize)
-        .checked_sub(SAMPLE_BYTES)
-        .unwrap_or(SAMPLES_BYTES as usize - SAMPLE_BYTES);
-    let process = word(SAMPLES_AT + newest + SAMPLE_GR_PROCESS);
-    i32::try_from(process).unwrap_or(0)
+    let newest = layout.samples(&params).max_by_key(|(at, _)| *at);
+    let process = newest.and_then(|(_, process)| process);
+    process.map_or(0, |process| i32::try_from(process).unwrap_or(0))
 }
 
-fn group_control(names: &[Name], command: u32, params: &mut [u8]) -> i32 {
+fn group_control(names: &[Name], command: ControlCmd, params: &mut [u8]) -> i32 {
     let Some(name) = names.first() else {
         return -libc::EINVAL;
     };
@@ -349,15 +335,15 @@ fn subdevice_of(client: u32) -> Option<(Name, i32)> {
 }
 
 /// A control, straight to the driver: the scheduler's own calls pass no policy.
-fn control(fd: i32, object: Name, command: u32, params: &mut [u8]) -> i32 {
+fn control(fd: i32, object: Name, command: ControlCmd, params: &mut [u8]) -> i32 {
     let mut outer = [0; nvos54::SIZE];
     nvos54::H_CLIENT.set(&mut outer, object[0]);
     nvos54::H_OBJECT.set(&mut outer, object[1]);
-    nvos54::CMD.set(&mut outer, command);
+    nvos54::CMD.set(&mut outer, command.0);
     // CAST: at most 536; pointers are 64 bits wide.
     nvos54::PARAMS_SIZE.set(&mut outer, params.len() as u32);
     nvos54::PARAMS.set(&mut outer, params.as_mut_ptr() as u64);
-    let Some(code) = nvos::request_code(0x2a, nvos54::SIZE) else {
+    let Some(code) = nvos::request_code(Escape::RmControl.nr(), nvos54::SIZE) else {
         return -libc::EINVAL;
     };
     // SAFETY: The parameters are as large as the driver's headers say.

@@ -25,6 +25,8 @@ pub const USERMODE: u32 = 0xC661;
 pub const BELL: u64 = 0x90;
 /// The flags with which libcuda maps the doorbell (recorded): NVOS33_FLAGS_ACCESS is WRITE_ONLY.
 pub const MAP_OF_DOORBELL: u32 = 0x0008_0002;
+/// The flags with which libcuda maps memory (recorded).
+pub const MAP_OF_MEMORY: u32 = 0x000c_0000;
 /// NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE.
 pub const TOTAL_RAM_SIZE: u32 = 0x08;
 /// NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE.

@@ -42,8 +42,6 @@ const PIECES: u64 = 24;
 const ALLOWED: u64 = 4;
 /// Where pools and managed memory are.
 const BASE: u64 = 0x7d00_0000_0000;
-/// NVOS33 flags as CUDA passes them for memory.
-const FLAGS: u32 = 0x000c_0000;
 
 /// A program: its files, and how UVM names its GPU.
 struct Taker {
@@ -98,7 +96,7 @@ fn mapping(program: &Taker, number: u64) -> Result<(), String> {
     let errno = |errno| format!("{path}: errno {errno}");
     let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC).map_err(errno)?;
     let names = (program.client.handle, rm::DEVICE_HANDLE, handle);
-    let told = rm::map(program.client.ctl, names, PIECE, FLAGS, fd);
+    let told = rm::map(program.client.ctl, names, PIECE, rm::MAP_OF_MEMORY, fd);
     told.map_err(|e| format!("RM_MAP_MEMORY: {e}"))?;
     let (prot, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
     let at = BASE + number * PIECE;

@@ -81,8 +81,6 @@ pub(super) const OWN_ATTACKS: &[Own] = &[
 /// More than an H200's BAR1 of 256 GiB, by mappings of so many bytes.
 const MAPPINGS: u32 = 600;
 const PIECE: u64 = 512 * MIB;
-/// NVOS33 flags as CUDA passes them for memory.
-const FLAGS: u32 = 0x000c_0000;
 
 /// How many mappings of a piece of memory a program gets, each of a file that it closes.
 fn fill_bar1(client: &rm::Client, folder: &str) -> Result<(u32, String), String> {
@@ -92,7 +90,7 @@ fn fill_bar1(client: &rm::Client, folder: &str) -> Result<(u32, String), String>
     for count in 0..MAPPINGS {
         let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC);
         let fd = fd.map_err(|errno| format!("{path}: errno {errno}"))?;
-        let mapped = rm::map(client.ctl, names, PIECE, FLAGS, fd);
+        let mapped = rm::map(client.ctl, names, PIECE, rm::MAP_OF_MEMORY, fd);
         sys::close(fd).map_err(|errno| format!("close: errno {errno}"))?;
         if let Err(end) = mapped {
             return Ok((count, end.to_string()));
@@ -108,7 +106,7 @@ fn beside(place: Place) -> Result<(bool, String), String> {
     let (count, end) = fill_bar1(&attacker, &own)?;
     told(victim.memory(OWN, 2 * MIB))?;
     let names = (victim.handle, rm::DEVICE_HANDLE, OWN);
-    let mapped = rm::map(victim.ctl, names, 2 * MIB, FLAGS, victim.gpu);
+    let mapped = rm::map(victim.ctl, names, 2 * MIB, rm::MAP_OF_MEMORY, victim.gpu);
     attacker.close();
     victim.close();
     Ok((mapped.is_ok(), format!("{end} after {count} mappings")))

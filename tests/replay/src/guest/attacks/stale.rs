@@ -94,8 +94,6 @@ const PIECE: u64 = 2 * MIB;
 /// What of each is mapped.
 const PAGE: u64 = 4096;
 const FIRST: u32 = 0x5c00_0100;
-/// NVOS33 flags as CUDA passes them for memory.
-const FLAGS: u32 = 0x000c_0000;
 const SECRET: u32 = 0x5ec2_e700;
 const SCRIBBLE: u32 = 0xbad0_0000;
 
@@ -174,7 +172,7 @@ impl Program {
             let path = format!("{folder}/nvidia{GPU}");
             let fd = say(&path, sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
             let names = (client.handle, rm::DEVICE_HANDLE, handle);
-            let told = rm::map(client.ctl, names, PAGE, FLAGS, fd);
+            let told = rm::map(client.ctl, names, PAGE, rm::MAP_OF_MEMORY, fd);
             let told = say("RM_MAP_MEMORY", told)?;
             let address = page_of(fd)?;
             write(address, value | piece);
@@ -429,7 +427,10 @@ fn map_in_round(
     let fd = say(&path, sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
     say("memory", client.memory(FIRST, PIECE))?;
     let names = (client.handle, rm::DEVICE_HANDLE, FIRST);
-    say("RM_MAP_MEMORY", rm::map(client.ctl, names, PAGE, FLAGS, fd))?;
+    say(
+        "RM_MAP_MEMORY",
+        rm::map(client.ctl, names, PAGE, rm::MAP_OF_MEMORY, fd),
+    )?;
     rounds.begun.store(round, Release);
     pause(round / 64 % 64 * 16);
     let mapped = page_of(fd);
@@ -498,7 +499,10 @@ fn host_memory() -> Result<String, String> {
         let path = format!("{folder}/nvidiactl");
         let fd = say(&path, sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
         let names = (client.handle, rm::DEVICE_HANDLE, FIRST);
-        say("RM_MAP_MEMORY", rm::map(client.ctl, names, PAGE, FLAGS, fd))?;
+        say(
+            "RM_MAP_MEMORY",
+            rm::map(client.ctl, names, PAGE, rm::MAP_OF_MEMORY, fd),
+        )?;
         say("free", client.free(FIRST))?;
         let mapped = page_of(fd);
         if let Ok(address) = mapped {
