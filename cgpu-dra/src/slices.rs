@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_is_held_by_hand_is_not_published() {
+    fn manually_held_gpu_is_not_published() {
         let none = BTreeMap::new();
         assert_eq!(devices(&gpu(LEAST, 1, 1), &none).len(), 1);
         assert!(devices(&gpu(LEAST - 1, 1, 1), &none).is_empty());

@@ -158,7 +158,7 @@ async fn with_one_share(node: &Arc<FakeNode>) -> Driver {
 }
 
 #[tokio::test]
-async fn a_claim_becomes_an_instance_and_a_cdi_file() {
+async fn claim_becomes_instance_and_cdi_file() {
     let node = FakeNode::new(2);
     let results = json!([on("gpu/large", "gpu-1", "8Gi", "20")]);
     let parameters = json!({"priority": "high", "managed": "deny", "burstMs": 40});
@@ -261,7 +261,7 @@ async fn a_prepared_claim_outlives_driver_and_apiserver() {
 
 /// A newer version has written it, before it was taken back.
 #[tokio::test]
-async fn a_journal_that_cannot_be_read_keeps_its_instance() {
+async fn unreadable_journal_keeps_its_instance() {
     let node = FakeNode::new(1);
     let claims = known(one_share());
     let mut first = start(&node, &claims).await;
@@ -326,7 +326,7 @@ async fn a_stop_at_any_point_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn claims_that_cannot_be_kept_are_refused_in_a_sentence() {
+async fn impossible_claims_are_refused_in_a_sentence() {
     let node = FakeNode::new(2);
     let plain = || json!([on("gpu", "gpu-0", "8Gi", "20")]);
     let with = |field: &str, value: Value| {
@@ -408,7 +408,7 @@ async fn claims_that_cannot_be_kept_are_refused_in_a_sentence() {
 }
 
 #[tokio::test]
-async fn an_instance_in_use_stays_until_it_is_not() {
+async fn instance_stays_while_in_use() {
     let node = FakeNode::new(1);
     let mut driver = with_one_share(&node).await;
     node.with(|s| s.instances[0].open_files = 2);

@@ -223,7 +223,7 @@ fn one_is(found: &[(String, String)], health: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_slot_of_a_failed_gpu_is_not_healthy() {
+async fn slots_of_failed_gpu_are_unhealthy() {
     let node = FakeNode::new(1);
     let kubelet = Registry::start(&node);
     let _running = run(&node, &["8g=8Gi:20:1"]);
@@ -241,7 +241,7 @@ async fn a_slot_of_a_failed_gpu_is_not_healthy() {
 }
 
 #[tokio::test]
-async fn slots_of_a_profile_that_is_gone_are_removed() {
+async fn slots_of_removed_profile_are_removed() {
     let node = FakeNode::new(1);
     let kubelet = Registry::start(&node);
     let running = run(&node, &["8g=8Gi:20:2"]);

@@ -36,7 +36,7 @@ fn sorted<T, K: Ord>(table: &[T], key: impl Fn(&T) -> K) -> bool {
 }
 
 #[test]
-fn tables_are_sorted_and_their_lookup_finds_each_entry() {
+fn lookup_finds_each_entry_of_sorted_tables() {
     assert!(sorted(&escape::TABLE, |entry| entry.escape.nr()));
     for (_, tables) in all() {
         assert!(sorted(tables.classes, |entry| entry.class));
@@ -277,7 +277,7 @@ fn classes_of_580_are_those_of_the_recordings() {
 }
 
 #[test]
-fn classes_that_give_more_than_a_share_are_refused() {
+fn classes_beyond_a_share_are_refused() {
     for number in [
         0x3f, // register and memory windows
         0x81, // NV01_MEMORY_LIST_SYSTEM, _FBMEM, _OBJECT

@@ -262,7 +262,7 @@ mod tests {
     const NVDEC0: u32 = 19;
 
     #[test]
-    fn ids_go_up_to_the_limit_of_each_runlist() {
+    fn ids_reach_the_limit_of_each_runlist() {
         let engines = Engines::of(HOPPER, true);
         let mut ids = ChannelIds::new();
         ids.set_limit(2);

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_that_of_the_size_until_one_is_set() {
+    fn limit_follows_the_size_until_set() {
         let mut quotas = Quotas::new();
         let limit = |quotas: &Quotas, what| quotas.limit(what, 8 << 30);
         assert_eq!(limit(&quotas, Limited::Clients), u64::MAX);

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn nvidia_smi_and_cuda_are_told_the_limit_and_what_is_free_of_it() {
+    fn reports_show_the_limit_and_its_free_part() {
         // As recorded: nvidia-smi asks for these, CUDA for the first, the last and 0x10.
         let mut smi = with_count(3, &[(0x16, 144_973_760), (0x08, 147_221_504), (0x09, REAL)]);
         v2(VIEW, &mut smi);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_asked_for_alone_or_with_what_is_left() {
+    fn size_may_be_asked_with_free_memory() {
         let asked = |indices: &[u32]| {
             let pairs: Vec<_> = indices.iter().map(|index| (*index, 0)).collect();
             size_asked(&list(&pairs))
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_has_no_dma_bufs_and_everything_else_as_it_is() {
+    fn gpu_info_changes_for_dma_bufs_alone() {
         let mut params = with_count(3, &[(0x3d, 1), (0x3c, 1), (0x0100_003d, 1)]);
         let asked = fb_info_v2_pairs(&params).to_vec();
         rewrite_gpu_info_v2(&asked, &mut params);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_to_be_free_that_the_gpu_has_not() {
+    fn reported_free_memory_is_the_gpus_at_most() {
         for real in [0, FREE - 1, FREE, FREE + 1] {
             for index in [0x12, 0x16, 0x1d, 0x1f, 0x34] {
                 let mut pairs = list(&[(index, real)]);

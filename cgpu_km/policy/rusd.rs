@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hardware_is_copied_and_the_activity_is_not() {
+    fn hardware_is_copied_and_activity_is_not() {
         for branch in BRANCHES {
             let (theirs, ours) = (driver(branch, 1), Page::new());
             refresh(layout(branch), VIEW, &theirs, &ours).unwrap();

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reference_finds_its_own_record_and_none_that_comes_after() {
+    fn reference_never_finds_a_later_record() {
         let mut slots = Named::new();
         let slot = slots.insert('a').unwrap();
         let name = slots.name(slot).unwrap();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_used_again_and_their_memory_goes_with_the_last_record() {
+    fn places_are_reused_and_freed_when_empty() {
         let mut slots = Slots::new();
         let taken: Vec<Slot> = (0..10).map(|n| slots.insert(n).unwrap()).collect();
         for &slot in &taken[..9] {

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_and_large_are_the_same_to_their_users() {
+    fn small_and_large_copies_behave_alike() {
         for len in [0, 1, SHORT, SHORT + 1, INLINE - 1, INLINE, INLINE + 1, 9264] {
             let mut bytes = Bytes::zeros(len).expect("memory");
             assert_eq!(*bytes, vec![0; len]);

@@ -428,7 +428,7 @@ fn an_output_cannot_lower_a_charge() {
 }
 
 #[test]
-fn memory_over_the_limit_is_refused_as_the_driver_refuses_it() {
+fn memory_over_the_limit_gets_no_memory_status() {
     let mut program = Program::with_subdevice(GIB);
     assert_eq!(program.memory(0x5c00_0010, GIB - 2 * MIB), 0);
     program.seen.clear();
@@ -448,7 +448,7 @@ fn memory_over_the_limit_is_refused_as_the_driver_refuses_it() {
 }
 
 #[test]
-fn a_handle_that_is_left_to_the_driver_is_chosen_before_it_is_asked() {
+fn unnamed_handles_are_chosen_before_the_call() {
     const NV_ESC_RM_DUP_OBJECT: u32 = 0xc01c_4634;
     const NV_ESC_RM_VID_HEAP_CONTROL: u32 = 0xc0b8_464a;
     const PROVIDED: u32 = 0x4000;
@@ -519,7 +519,7 @@ fn memory_that_the_driver_refuses_is_not_charged() {
 }
 
 #[test]
-fn a_free_credits_the_object_and_what_hangs_under_it() {
+fn free_credits_object_and_children() {
     let mut program = Program::with_subdevice(GIB);
     assert_eq!(program.memory(0x5c00_0010, 64 * MIB), 0);
     assert_eq!(program.memory(0x5c00_0011, 32 * MIB), 0);
@@ -537,7 +537,7 @@ fn a_free_credits_the_object_and_what_hangs_under_it() {
 }
 
 #[test]
-fn an_envelope_is_opened_and_its_content_decided_on() {
+fn content_of_an_envelope_is_checked() {
     let mut program = Program::with_subdevice(GIB);
     program.put(OUTER, &nvos64(CLIENT, DEVICE, 0x5c00_0010, 0x40, PARAMS));
     program.put(PARAMS, &memory_params(2 * GIB));
@@ -685,7 +685,7 @@ fn parameters_in_another_encoding_are_refused() {
 }
 
 #[test]
-fn a_list_stays_as_it_was_when_the_driver_refuses() {
+fn refused_call_leaves_the_list() {
     let mut program = Program::with_subdevice(GIB);
     let mut params = words(32, &[(0, 2)]);
     put64(&mut params, 8, 0x20_0000);
@@ -703,7 +703,7 @@ fn a_list_stays_as_it_was_when_the_driver_refuses() {
 }
 
 #[test]
-fn memory_reports_show_the_limit_and_what_is_left_of_it() {
+fn memory_reports_show_limit_and_rest() {
     let mut program = Program::with_subdevice(8 * GIB);
     assert_eq!(program.memory(0x5c00_0010, GIB), 0);
     program.driver = Box::new(|parts| {
@@ -724,7 +724,7 @@ fn memory_reports_show_the_limit_and_what_is_left_of_it() {
 }
 
 #[test]
-fn a_client_that_knows_a_size_is_told_what_is_left_of_it() {
+fn report_of_free_memory_fits_a_told_size() {
     let mut program = Program::with_subdevice(2 * GIB);
     assert_eq!(program.memory(0x5c00_0010, GIB / 2), 0);
     program.driver = Box::new(|parts| {
@@ -790,7 +790,7 @@ fn lists_behind_parameters_are_copied_too() {
 }
 
 #[test]
-fn uvm_is_put_into_shared_mode_and_the_program_does_not_see_it() {
+fn uvm_shared_mode_is_set_unseen() {
     let mut program = Program::new(GIB);
     assert_eq!(program.try_call(&UVM, 0x3000_0001, &[0; 16]), Ok(0));
     assert_eq!(get64(&program.seen[0].parts[0], 0), 2);
@@ -801,7 +801,7 @@ fn uvm_is_put_into_shared_mode_and_the_program_does_not_see_it() {
 }
 
 #[test]
-fn registering_a_gpu_with_uvm_runs_on_the_worker() {
+fn gpu_registration_runs_on_the_worker() {
     let mut program = Program::new(GIB);
     let mut params = vec![0; 40];
     params[..16].copy_from_slice(&UUID);

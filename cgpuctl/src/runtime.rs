@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn bundle_and_log_are_found_among_a_runtimes_arguments() {
+    fn bundle_and_log_are_found_in_arguments() {
         let made = |bundle: &str, log: Option<&str>| Call {
             bundle: Some(bundle.into()),
             log: log.map(Into::into),
@@ -309,7 +309,7 @@ mod tests {
     const ASKS: [&str; 2] = ["PATH=/bin", "CGPU_MEM=1GiB"];
 
     #[test]
-    fn a_container_that_asks_is_given_both_calls_once() {
+    fn asking_container_gets_both_hooks_once() {
         let folder = Folder::new("asks");
         let hook = folder.program("cgpu-hook");
         let other = json!({"path": "/bin/other", "args": ["other", "create-runtime"]});
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_container_is_let_alone_without_the_hook_too() {
+    fn other_containers_stay_unchanged_without_the_hook() {
         let folder = Folder::new("alone");
         for environment in [
             json!(null),

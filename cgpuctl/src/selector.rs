@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_a_place_in_the_order_of_addresses() {
+    fn index_counts_in_order_of_addresses() {
         let gpus = [
             (0, "0001:03:00.0"),
             (1, "0000:a1:00.0"),

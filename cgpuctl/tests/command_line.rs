@@ -49,7 +49,7 @@ fn help_of_every_command() {
 }
 
 #[test]
-fn usage_errors_end_with_2_and_say_what_to_write() {
+fn usage_errors_exit_2_with_advice() {
     let mut all = String::new();
     for line in [
         "",

@@ -303,7 +303,7 @@ fn each_format_is_ready_for_its_runtime() {
 }
 
 #[test]
-fn every_cause_has_a_sentence_and_an_exit_code() {
+fn each_cause_has_sentence_and_exit_code() {
     let mut table = String::new();
     for cause in Cause::ALL {
         let fake = busy_host().fail(Op::Create, 0, errno(cause));
@@ -392,7 +392,7 @@ fn the_limit_that_a_refusal_names_is_accepted() {
 }
 
 #[test]
-fn limits_add_up_to_the_whole_gpu_and_not_a_byte_more() {
+fn limits_add_up_to_the_gpu_exactly() {
     let fake = Fake::new(1);
     done(
         &fake,
@@ -413,7 +413,7 @@ fn limits_add_up_to_the_whole_gpu_and_not_a_byte_more() {
 }
 
 #[test]
-fn a_tenant_is_made_whole_or_not_at_all() {
+fn tenant_is_made_whole_or_not() {
     let fake = Fake::new(3);
     fake.with(|s| s.gpus[2].memory_bytes = 1 << 30);
     let sentence = fails(&fake, "inst create t --gpu 0,1,2 --mem 8GiB", Exit::Refused);
@@ -453,7 +453,7 @@ fn an_instance_without_its_host_limit_is_removed() {
 }
 
 #[test]
-fn a_change_that_stops_half_way_says_what_was_done() {
+fn interrupted_change_says_what_was_done() {
     let fake = busy_host().fail(Op::SetWeight, 1, Errno::EIO);
     let sentence = fails(&fake, "inst set-weight train 9 --gpu 1,0", Exit::Failed);
     assert!(
@@ -484,7 +484,7 @@ fn create_mounts_cgpufs_once() {
 }
 
 #[test]
-fn a_missing_module_and_missing_rights_are_told_apart() {
+fn missing_module_and_missing_rights_differ() {
     for line in [
         "gpu list",
         "inst list",
@@ -575,7 +575,7 @@ fn a_failure_is_a_json_object_too() {
 }
 
 #[test]
-fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is() {
+fn closed_pipe_succeeds_and_full_disk_fails() {
     struct Sink(std::io::ErrorKind);
     impl std::io::Write for Sink {
         fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
@@ -801,7 +801,7 @@ fn the_live_view_refreshes_and_sorts_and_ends() {
 /// What the keys of the terminal mean, and how each orders the instances: no two orders are alike
 /// here.
 #[test]
-fn the_live_view_sorts_by_what_its_keys_say() {
+fn live_view_sorts_by_its_keys() {
     use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
     let fake = Fake::new(1);
     for (name, weight) in [("a", 10), ("b", 30), ("c", 40), ("d", 20)] {

@@ -157,7 +157,7 @@ fn device_program(extra: &[u64], majors: &[i32]) -> Vec<u64> {
 }
 
 #[test]
-fn a_container_that_may_open_a_real_node_is_found() {
+fn container_allowed_a_real_node_is_found() {
     let container = || {
         let fake = sound();
         text(&fake, "/proc/50/comm", "python3\n");
@@ -304,7 +304,7 @@ fn a_mount_point_that_others_can_enter_fails() {
 }
 
 #[test]
-fn instances_without_the_drivers_interface_for_the_kernel_fail() {
+fn instances_without_kernel_interface_fail() {
     let shared = |means| {
         let fake = sound();
         fake.with(|s| {

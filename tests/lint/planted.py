@@ -77,6 +77,7 @@ LONG = "fn f() {\n" + "    g();\n" * structure.LONGEST_FUNCTION + "}\n"
 LONG_IN_TESTS = "f() {\n" + "\tg\n" * structure.LONGEST_TEST_FUNCTION + "}\n"
 LONG_IN_C = "int f(int a)\n{\n" + "\tg();\n" * structure.LONGEST_TEST_FUNCTION + "}\n"
 LONG_IN_PYTHON = "def f():\n" + "    g()\n" * structure.LONGEST_TEST_FUNCTION
+LONG_NAME = "_".join(["word"] * (structure.LONGEST_TEST_NAME + 1))
 WIDE = "word " * 21
 ABOVE = "// SAFETY: It is valid.\nf();\n" + "g();\n" * 5 + "// SAFETY: As above.\nf();\n"
 ABOVE_ABOVE = "// SAFETY: It is valid.\n" + "// SAFETY: As above.\nf();\n" * 2
@@ -168,6 +169,12 @@ FAULTS = (
     one("functions", "tests/vm/a.sh", LONG_IN_TESTS, head=SCRIPT),
     one("functions", "tests/fake_nvidia/a.c", LONG_IN_C),
     one("functions", "tests/abi/a.py", LONG_IN_PYTHON, head=""),
+    one("test_names", "cgpu_km/policy/tests.rs", f"#[test]\nfn {LONG_NAME}() {{}}\n"),
+    one(
+        "test_names",
+        "cgpu_km/policy/tests.rs",
+        f"#[tokio::test(flavor = \"multi_thread\")]\n// Why.\n#[ignore]\nasync fn {LONG_NAME}() {{}}\n",
+    ),
     (
         "types",
         "cgpu_km/policy/b.rs",

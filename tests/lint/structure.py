@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Rules about the structure of the tree: which file imports which, how long a function or a line
-may be, and that a name of a type is used once.
+may be, and names of types and of tests.
 
 Each rule takes the sources and yields (path, line, words).
 
@@ -26,6 +26,11 @@ MODULE = "cgpu_km"
 EDGE = "cgpu_km/os_interface"
 LONGEST_FUNCTION = 80
 LONGEST_TEST_FUNCTION = 150
+# Words in the name of a test.
+LONGEST_TEST_NAME = 8
+TEST = re.compile(
+    r"#\[(?:\w+::)?test\b[^\]]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?(?:async\s+)?fn\s+(\w+)"
+)
 COLUMNS = 100
 # Tabs in C and in makefiles are as wide as the kernel's style says; in scripts half as much.
 TAB = 8
@@ -218,6 +223,18 @@ def functions(sources):
                 yield path, line, f"`{name}` has {lines} lines, at most {longest} may be"
 
 
+def test_names(sources):
+    """The name of a test says subject and result in at most eight words."""
+    for path in sources.files:
+        if not path.endswith(".rs"):
+            continue
+        for found in TEST.finditer(sources.code(path)):
+            words = len(found.group(1).split("_"))
+            if words > LONGEST_TEST_NAME:
+                line = sources.line(path, found.start(1))
+                yield path, line, f"a test's name of {words} words, at most {LONGEST_TEST_NAME} may be"
+
+
 def types_of(path, sources):
     """(name, line) of the types that a file defines: at any depth, and in the calls of macros. An
     associated type belongs to its trait, and has that one's name in every `impl`."""
@@ -344,4 +361,14 @@ def code_map(sources):
             yield ARCHITECTURE, 1, f"does not name {EDGE}/{name}"
 
 
-RULES = (cycles, parent_cycles, floors, functions, types, lines, safety, code_map)
+RULES = (
+    cycles,
+    parent_cycles,
+    floors,
+    functions,
+    test_names,
+    types,
+    lines,
+    safety,
+    code_map,
+)

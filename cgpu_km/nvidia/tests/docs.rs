@@ -63,7 +63,7 @@ fn rows() -> BTreeMap<(&'static str, &'static str), (u32, bool)> {
 }
 
 #[test]
-fn the_documents_table_of_pointers_is_the_one_that_the_tables_are_made_from() {
+fn document_has_the_pointers_of_controls_txt() {
     let mut control = "";
     let mut made = BTreeMap::new();
     for line in CONTROLS.lines() {
@@ -84,7 +84,7 @@ fn the_documents_table_of_pointers_is_the_one_that_the_tables_are_made_from() {
 }
 
 #[test]
-fn the_documents_table_of_pointers_is_that_of_every_branch() {
+fn document_has_the_pointers_of_every_branch() {
     let rows = rows();
     let mut seen = BTreeSet::new();
     for (branch, tables) in all() {

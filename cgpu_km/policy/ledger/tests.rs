@@ -22,7 +22,7 @@ fn asking(bytes: u64, context: bool) -> Demand {
 }
 
 #[test]
-fn a_request_is_granted_up_to_the_limit_and_not_one_byte_beyond() {
+fn requests_are_granted_exactly_up_to_the_limit() {
     for (bytes, granted) in [(MIB - 1, true), (MIB, true), (MIB + 1, false)] {
         let mut ledger = Ledger::new(ShareId::at(0).unwrap(), GPU, MIB);
         let reservation = ledger.reserve(asking(bytes, false));
@@ -55,7 +55,7 @@ fn with_contexts(limit: u64) -> Ledger {
 }
 
 #[test]
-fn a_forged_size_hides_nothing_that_comes_after_it() {
+fn forged_size_hides_no_later_charge() {
     let mut ledger = Ledger::new(ShareId::at(0).unwrap(), GPU, 100);
     let mut honest = ledger.reserve(asking(60, false)).expect("room");
     let mut forged = ledger.reserve(asking(40, false)).expect("room");
@@ -68,7 +68,7 @@ fn a_forged_size_hides_nothing_that_comes_after_it() {
 }
 
 #[test]
-fn overhead_counts_against_the_limit_and_shows_in_neither_used_nor_peak() {
+fn overhead_counts_against_the_limit_alone() {
     for (bytes, granted) in [(MIB - 16, true), (MIB - 15, true), (MIB - 14, false)] {
         let mut ledger = with_contexts(MIB);
         let reservation = ledger.reserve(asking(bytes, true));
@@ -154,7 +154,7 @@ fn a_request_that_overflows_a_u64_is_refused() {
 }
 
 #[test]
-fn a_share_that_was_taken_away_keeps_its_place_until_it_is_clear() {
+fn removed_share_keeps_its_place_until_clear() {
     let mut ledgers = Ledgers::default();
     ledgers.open(GPU, MIB).unwrap();
     let share = ledgers.of(GPU).unwrap();

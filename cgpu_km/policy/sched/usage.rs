@@ -65,7 +65,7 @@ mod tests {
     use crate::policy::sched::time::MS;
 
     #[test]
-    fn what_an_instance_had_while_it_was_alone_was_its_share() {
+    fn time_alone_counts_as_own_share() {
         let mut recent = RecentUse::default();
         let (mut now, mut had) = (0, 0);
         let mut second = |recent: &mut RecentUse, share: u64, used: u64| {

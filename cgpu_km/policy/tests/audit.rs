@@ -26,7 +26,7 @@ fn two_gpus() -> Accounting {
 }
 
 #[test]
-fn a_kind_of_call_has_one_record_with_the_last_caller() {
+fn each_kind_keeps_its_last_caller() {
     let mut accounting = two_gpus();
     for (now, pid) in [(100, 1), (200, 2), (300, 3)] {
         accounting.note_call(&DENIED, Some(GPU), ProcessId(pid), now);
@@ -49,7 +49,7 @@ fn a_kind_of_call_has_one_record_with_the_last_caller() {
 }
 
 #[test]
-fn kinds_for_which_there_is_no_room_are_counted_together() {
+fn kinds_without_room_are_counted_together() {
     let mut accounting = two_gpus();
     let most = u32::try_from(MOST_RECORDS).unwrap();
     for number in 0..most + 5 {
@@ -67,7 +67,7 @@ fn kinds_for_which_there_is_no_room_are_counted_together() {
 }
 
 #[test]
-fn the_log_has_a_line_for_the_first_the_tenth_and_the_hundredth() {
+fn log_has_lines_for_powers_of_ten() {
     let mut accounting = two_gpus();
     let lines: Vec<u64> = (0..150)
         .filter_map(|n| accounting.note_call(&DENIED, None, PROCESS, n * INTERVAL_S))
@@ -77,7 +77,7 @@ fn the_log_has_a_line_for_the_first_the_tenth_and_the_hundredth() {
 }
 
 #[test]
-fn a_storm_of_kinds_draws_a_few_lines_and_their_number() {
+fn storm_of_kinds_logs_few_lines() {
     let mut accounting = two_gpus();
     let mut storm = |numbers: std::ops::Range<u32>, now| {
         let lines = numbers.filter_map(|n| accounting.note_call(&unlisted(n), None, PROCESS, now));
@@ -140,7 +140,7 @@ fn calls_have_the_drivers_names() {
 }
 
 #[test]
-fn a_tenant_may_do_on_a_gpu_what_its_instance_there_may() {
+fn capabilities_are_those_of_the_gpus_instance() {
     let mut accounting = two_gpus();
     assert_eq!(accounting.capabilities(Some(GPU)), COMPUTE.or(UTILITY));
     accounting.set_capabilities(GPU, GRAPHICS).unwrap();

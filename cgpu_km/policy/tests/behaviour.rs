@@ -18,7 +18,7 @@ fn status(result: Result<(), RefusalCause>) -> NvStatus {
 }
 
 #[test]
-fn memory_is_granted_up_to_the_limit_and_refused_with_0x51_one_byte_beyond() {
+fn memory_beyond_the_limit_is_refused_with_0x51() {
     for (bytes, expected) in [(MIB - 1, OK), (MIB, OK), (MIB + 1, NO_MEMORY)] {
         let mut accounting = accounting(MIB);
         let result = accounting.memory(object(7), bytes);
@@ -32,7 +32,7 @@ fn memory_is_granted_up_to_the_limit_and_refused_with_0x51_one_byte_beyond() {
 }
 
 #[test]
-fn a_refusal_says_what_was_wanted_and_what_was_free() {
+fn refusal_tells_wanted_and_free_bytes() {
     let mut accounting = accounting(10);
     accounting.memory(object(7), 4).unwrap();
     let refusal = accounting
@@ -44,7 +44,7 @@ fn a_refusal_says_what_was_wanted_and_what_was_free() {
 }
 
 #[test]
-fn a_context_is_charged_its_overhead_beside_what_is_used() {
+fn context_is_charged_its_overhead_beside_objects() {
     const FIRST: u64 = 7744 << 10;
     const FURTHER: u64 = 4416 << 10;
     for (limit, expected) in [
@@ -93,7 +93,7 @@ fn memory_in_flight_cannot_be_had_twice() {
 }
 
 #[test]
-fn the_size_that_the_driver_tells_raises_a_charge_and_never_lowers_it() {
+fn returned_size_never_lowers_a_charge() {
     let mut accounting = accounting(MIB);
     for (told, charged) in [(0, 100), (99, 100), (100, 100), (101, 101)] {
         let ticket = accounting
@@ -108,7 +108,7 @@ fn the_size_that_the_driver_tells_raises_a_charge_and_never_lowers_it() {
 }
 
 #[test]
-fn memory_that_was_asked_for_without_a_size_is_charged_with_what_the_driver_says() {
+fn memory_without_size_is_charged_as_returned() {
     let mut accounting = accounting(MIB);
     let ticket = accounting
         .begin_alloc(&memory_request(CLIENT, DEVICE, object(7), 0))
@@ -144,7 +144,7 @@ fn an_object_goes_with_any_of_its_ancestors() {
 }
 
 #[test]
-fn a_file_that_is_closed_takes_its_clients_with_it_and_no_others() {
+fn closed_file_ends_its_own_clients_alone() {
     let mut accounting = accounting(MIB);
     let other = ClientHandle(0xc1d0_0020);
     accounting.client(other, FileId(12), PROCESS);
@@ -168,7 +168,7 @@ fn a_file_that_is_closed_takes_its_clients_with_it_and_no_others() {
 }
 
 #[test]
-fn a_duplicate_is_charged_once_and_credited_with_the_last_of_them() {
+fn duplicates_are_charged_once_until_the_last() {
     let other = ClientHandle(0xc1d0_0020);
     for (first, second) in [(CLIENT, other), (other, CLIENT)] {
         let mut accounting = accounting(MIB);
@@ -197,7 +197,7 @@ fn a_duplicate_is_charged_once_and_credited_with_the_last_of_them() {
 }
 
 #[test]
-fn memory_has_one_place_in_the_fabric_and_stays_charged_for_it() {
+fn memory_in_the_fabric_stays_charged() {
     let fabric = |object| Alloc {
         class: ClassId(0xf8),
         kind: Kind::FabricMemory,
@@ -251,7 +251,7 @@ fn memory_has_one_place_in_the_fabric_and_stays_charged_for_it() {
 }
 
 #[test]
-fn a_refused_duplicate_leaves_the_charge_as_it_was() {
+fn refused_duplicate_leaves_the_charge() {
     let mut accounting = accounting(MIB);
     accounting.memory(object(7), 100).unwrap();
     let ticket = accounting
@@ -264,7 +264,7 @@ fn a_refused_duplicate_leaves_the_charge_as_it_was() {
 }
 
 #[test]
-fn memory_that_is_freed_while_it_is_duplicated_stays_charged_with_the_duplicate() {
+fn memory_freed_during_duplication_stays_charged() {
     let mut accounting = accounting(MIB);
     accounting.memory(object(7), 100).unwrap();
     let ticket = accounting
@@ -378,7 +378,7 @@ fn the_accounting_chooses_handles_as_the_driver_would() {
 }
 
 #[test]
-fn an_object_whose_parent_goes_while_it_is_made_goes_with_the_client() {
+fn object_orphaned_in_flight_goes_with_client() {
     let mut accounting = accounting(MIB);
     accounting.child(DEVICE, object(3)).unwrap();
     let ticket = accounting
@@ -397,7 +397,7 @@ fn an_object_whose_parent_goes_while_it_is_made_goes_with_the_client() {
 }
 
 #[test]
-fn an_object_whose_client_goes_while_it_is_made_is_credited_at_once() {
+fn object_of_client_freed_in_flight_is_credited() {
     for close in [false, true] {
         for chosen in [0, 7] {
             let mut accounting = accounting(MIB);
@@ -420,7 +420,7 @@ fn an_object_whose_client_goes_while_it_is_made_is_credited_at_once() {
 }
 
 #[test]
-fn a_name_that_a_call_in_flight_uses_cannot_come_to_mean_something_else() {
+fn name_used_in_flight_keeps_its_meaning() {
     let mut accounting = accounting(MIB);
     let parent = object(3);
     accounting.child(DEVICE, parent).unwrap();
@@ -442,7 +442,7 @@ fn a_name_that_a_call_in_flight_uses_cannot_come_to_mean_something_else() {
 }
 
 #[test]
-fn the_name_of_an_object_is_held_until_the_call_that_frees_it_ends() {
+fn name_is_held_until_its_free_ends() {
     let mut accounting = accounting(MIB);
     let memory = memory_request(CLIENT, DEVICE, object(7), 100);
     accounting.alloc(&memory).unwrap();
@@ -457,7 +457,7 @@ fn the_name_of_an_object_is_held_until_the_call_that_frees_it_ends() {
 }
 
 #[test]
-fn a_client_cannot_be_named_away_by_a_new_one() {
+fn new_client_cannot_take_anothers_name() {
     let mut accounting = accounting(MIB);
     accounting.memory(object(7), 100).unwrap();
     // The handle of a new client is an output, which the program can overwrite.
@@ -483,7 +483,7 @@ fn a_free_that_the_driver_refused_frees_nothing() {
 }
 
 #[test]
-fn below_what_is_used_a_lowered_limit_refuses_and_frees_are_credited() {
+fn limit_below_use_refuses_and_credits_frees() {
     let mut accounting = accounting(MIB);
     for (number, bytes) in [(7, 100), (8, 50)] {
         accounting.memory(object(number), bytes).unwrap();
@@ -531,7 +531,7 @@ fn coming_over_the_limit_and_back_is_counted() {
 }
 
 #[test]
-fn each_gpu_has_a_limit_of_its_own_and_objects_belong_to_their_device() {
+fn objects_count_on_their_devices_gpu() {
     let mut accounting = accounting(100);
     accounting.add_share(OTHER_GPU, 200).unwrap();
     let other = object(4);
@@ -563,7 +563,7 @@ fn each_gpu_has_a_limit_of_its_own_and_objects_belong_to_their_device() {
 }
 
 #[test]
-fn a_share_that_was_removed_grants_nothing_and_is_credited_to_the_end() {
+fn removed_share_grants_nothing_and_is_credited() {
     let mut accounting = accounting(100);
     accounting.memory(object(7), 40).unwrap();
     accounting.remove_share(GPU);
@@ -582,7 +582,7 @@ fn a_share_that_was_removed_grants_nothing_and_is_credited_to_the_end() {
 }
 
 #[test]
-fn as_many_shares_as_the_control_device_serves_and_no_more() {
+fn shares_stop_at_the_control_devices_number() {
     let mut accounting = Accounting::new(0);
     let mut gpus = 0..;
     for gpu in gpus.by_ref().take(MAX_SHARES) {
@@ -597,7 +597,7 @@ fn as_many_shares_as_the_control_device_serves_and_no_more() {
 }
 
 #[test]
-fn refused_calls_are_counted_on_the_gpu_that_they_concern_or_on_all() {
+fn refusals_count_on_their_gpu_or_all() {
     let mut accounting = accounting(1);
     accounting.add_share(OTHER_GPU, 1).unwrap();
     let call = Audited {
@@ -650,7 +650,7 @@ fn a_device_without_parameters_is_the_first_one() {
 }
 
 #[test]
-fn a_client_that_is_made_while_its_file_is_closed_is_gone() {
+fn client_made_during_close_is_gone() {
     let mut accounting = Accounting::new(0);
     let ticket = accounting
         .begin_alloc(&client_request(FILE, PROCESS))

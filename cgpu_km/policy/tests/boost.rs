@@ -115,7 +115,7 @@ fn calls(boosts: &mut Boosts, now: u64) -> Vec<BoostCall> {
 }
 
 #[test]
-fn the_driver_is_asked_once_for_all_and_cleared_after_the_last() {
+fn boost_is_asked_once_until_the_last() {
     let mut boosts = boosts();
     assert_eq!(calls(&mut boosts, SECOND), []);
     boosts.want(ONE, Boost::ENDLESS);
@@ -132,7 +132,7 @@ fn the_driver_is_asked_once_for_all_and_cleared_after_the_last() {
 }
 
 #[test]
-fn programs_that_come_and_go_quickly_cost_one_call() {
+fn short_programs_cost_one_call() {
     let mut boosts = boosts();
     let began = 7 * SECOND;
     let mut asked = Vec::new();
@@ -148,7 +148,7 @@ fn programs_that_come_and_go_quickly_cost_one_call() {
 }
 
 #[test]
-fn a_boost_with_a_time_is_asked_for_that_long_and_ends_by_itself() {
+fn timed_boost_ends_by_itself() {
     let mut boosts = boosts();
     boosts.want(ONE, Boost::until(12));
     assert_eq!(calls(&mut boosts, 10 * SECOND + 1), [BoostCall::For(2)]);
@@ -164,7 +164,7 @@ fn a_boost_with_a_time_is_asked_for_that_long_and_ends_by_itself() {
 }
 
 #[test]
-fn after_an_endless_one_what_is_left_of_a_shorter_one_is_asked_for() {
+fn rest_of_timed_boost_follows_endless_one() {
     let mut boosts = boosts();
     boosts.want(ONE, Boost::ENDLESS);
     boosts.want(TWO, Boost::until(100));
@@ -175,7 +175,7 @@ fn after_an_endless_one_what_is_left_of_a_shorter_one_is_asked_for() {
 }
 
 #[test]
-fn without_the_driver_nothing_is_asked_and_a_new_one_is_asked_anew() {
+fn returned_driver_is_asked_anew() {
     let mut boosts = Boosts::default();
     boosts.add(ONE).unwrap();
     boosts.want(ONE, Boost::ENDLESS);

@@ -148,7 +148,7 @@ fn channel_errors_need_memory_of_the_device() {
 }
 
 #[test]
-fn memory_for_errors_stays_until_its_channel_is_made() {
+fn error_memory_stays_until_channel_is_made() {
     let above = [ObjectHandle(7), DEVICE, ObjectHandle(CLIENT.0)];
     for object in above {
         let mut accounting = with_notes(7);
@@ -173,7 +173,7 @@ fn memory_for_errors_stays_until_its_channel_is_made() {
 }
 
 #[test]
-fn memory_for_errors_is_let_go_after_a_refusal() {
+fn error_memory_is_released_after_refusal() {
     let mut accounting = with_notes(7);
     accounting.alloc(&channel(DEVICE, 1, COPIES)).unwrap();
     let refused = accounting.begin_alloc(&noting(7)).unwrap_err();
@@ -259,7 +259,7 @@ fn overhead(accounting: &Accounting) -> u64 {
 }
 
 #[test]
-fn a_group_is_charged_for_the_most_channels_that_it_had() {
+fn group_is_charged_for_its_most_channels() {
     let mut accounting = accounting();
     accounting.alloc(&group(COPIES)).unwrap();
     assert_eq!(overhead(&accounting), 0);
@@ -280,7 +280,7 @@ fn a_group_is_charged_for_the_most_channels_that_it_had() {
 }
 
 #[test]
-fn a_channel_that_the_driver_refuses_leaves_its_memory_in_the_group() {
+fn refused_channel_leaves_memory_in_its_group() {
     let mut accounting = accounting();
     accounting.alloc(&group(COPIES)).unwrap();
     let ticket = accounting.begin_alloc(&channel(GROUP, 1, 0)).unwrap();
@@ -292,7 +292,7 @@ fn a_channel_that_the_driver_refuses_leaves_its_memory_in_the_group() {
 }
 
 #[test]
-fn a_copy_of_a_group_keeps_its_pool_and_id() {
+fn copied_group_keeps_pool_and_id() {
     let mut accounting = accounting();
     accounting.alloc(&group(COMPUTE)).unwrap();
     accounting.alloc(&channel(GROUP, 1, 0)).unwrap();
@@ -318,7 +318,7 @@ fn a_copy_of_a_group_keeps_its_pool_and_id() {
 }
 
 #[test]
-fn channels_stop_at_the_limit_with_the_drivers_statuses() {
+fn channels_beyond_the_limit_get_driver_statuses() {
     let mut accounting = accounting();
     accounting.set_channel_limit(GPU, 2).unwrap();
     accounting.alloc(&group(COPIES)).unwrap();
@@ -371,7 +371,7 @@ fn memory_that_is_short_takes_no_id() {
 }
 
 #[test]
-fn on_turing_compute_is_compute_whatever_the_program_says() {
+fn turing_compute_is_compute_whatever_is_asked() {
     let mut accounting = accounting();
     let turing = Engines::of(0x160, false);
     accounting.set_engines(GPU, turing).unwrap();

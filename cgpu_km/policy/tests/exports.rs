@@ -48,7 +48,7 @@ fn shared() -> Accounting {
 }
 
 #[test]
-fn the_charge_goes_with_the_last_of_object_copy_and_file_in_any_order() {
+fn charge_ends_with_the_last_reference() {
     for order in 0..6 {
         let mut accounting = shared();
         accounting.export(0, &[MEMORY]).unwrap();
@@ -73,7 +73,7 @@ fn the_charge_goes_with_the_last_of_object_copy_and_file_in_any_order() {
 }
 
 #[test]
-fn the_end_of_the_exporting_process_leaves_what_its_file_holds() {
+fn exported_file_outlives_its_process() {
     let mut accounting = shared();
     accounting.export(0, &[MEMORY]).unwrap();
     accounting.close_file(FILE);
@@ -88,7 +88,7 @@ fn the_end_of_the_exporting_process_leaves_what_its_file_holds() {
 }
 
 #[test]
-fn a_file_can_hold_what_the_clients_made_on_it_have() {
+fn file_holds_objects_of_its_own_clients() {
     let mut accounting = shared();
     let own = DescriptorPlaces {
         file: FILE,
@@ -102,7 +102,7 @@ fn a_file_can_hold_what_the_clients_made_on_it_have() {
 }
 
 #[test]
-fn an_export_counts_while_the_driver_is_asked_and_no_longer_where_it_was_not() {
+fn export_counts_from_its_call_on() {
     for asked in [true, false] {
         let mut accounting = shared();
         let ticket = accounting
@@ -118,7 +118,7 @@ fn an_export_counts_while_the_driver_is_asked_and_no_longer_where_it_was_not() {
 }
 
 #[test]
-fn the_name_of_what_is_exported_cannot_change_during_the_call() {
+fn exported_name_keeps_its_meaning_in_flight() {
     let mut accounting = shared();
     let ticket = accounting
         .begin_export(&places(CLIENT, 0, &[MEMORY]))
@@ -153,7 +153,7 @@ fn a_place_is_used_once() {
 }
 
 #[test]
-fn nothing_is_put_into_a_file_while_an_import_from_it_is_in_flight() {
+fn export_during_import_of_its_file_is_refused() {
     let mut accounting = shared();
     let ticket = accounting.begin_import(&places(READER, 0, &[COPY]), DEVICE);
     let ticket = ticket.unwrap();

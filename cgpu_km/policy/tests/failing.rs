@@ -18,7 +18,7 @@ fn with_each_allocation_failing<R>(mut event: impl FnMut() -> R) -> u32 {
 }
 
 #[test]
-fn an_event_for_which_there_is_no_memory_is_refused_with_0x51_and_changes_nothing() {
+fn event_without_memory_changes_nothing() {
     // Larger and larger accounting, so that every list comes to the point where it has to grow.
     let mut accounting = Accounting::new(0);
     accounting.add_share(GPU, u64::MAX).unwrap();
@@ -100,7 +100,7 @@ fn an_event_for_which_there_is_no_memory_is_refused_with_0x51_and_changes_nothin
 }
 
 #[test]
-fn a_refused_event_on_empty_accounting_leaves_them_empty() {
+fn refused_event_leaves_empty_accounting_empty() {
     let mut accounting = Accounting::new(0);
     let allocations = with_each_allocation_failing(|| {
         accounting = Accounting::new(0);
@@ -139,7 +139,7 @@ fn nothing_after_the_drivers_answer_allocates() {
 }
 
 #[test]
-fn a_share_for_which_there_is_no_memory_is_not_added() {
+fn share_without_memory_is_not_added() {
     let mut accounting = Accounting::new(0);
     let (result, failed) = failing::after(0, || accounting.add_share(GPU, 1));
     assert!(failed && result.is_err());

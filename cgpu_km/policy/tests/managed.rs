@@ -201,7 +201,7 @@ fn memory_moves_only_if_that_makes_enough_room() {
 }
 
 #[test]
-fn a_lower_limit_is_made_good_in_mode_spill_alone() {
+fn lowered_limit_spills_in_mode_spill_alone() {
     let mut accounting = spilling(10);
     map(&mut accounting, UVM, BASE, 10 * BLOCK).unwrap();
     accounting.set_limit(GPU, limit(7) + PAGE).unwrap();
@@ -219,7 +219,7 @@ fn a_lower_limit_is_made_good_in_mode_spill_alone() {
 }
 
 #[test]
-fn in_mode_charge_all_fits_or_nothing_is_mapped() {
+fn mode_charge_maps_all_or_nothing() {
     let mut accounting = spilling(10);
     accounting
         .set_managed_mode(GPU, ManagedMode::Charge)
@@ -240,7 +240,7 @@ fn in_mode_charge_all_fits_or_nothing_is_mapped() {
 }
 
 #[test]
-fn in_mode_deny_nothing_is_mapped_and_the_strictest_mode_holds() {
+fn mode_deny_maps_nothing_and_overrules_others() {
     let mut accounting = spilling(10);
     accounting.add_share(OTHER_GPU, 10 * BLOCK).unwrap();
     enter(&mut accounting, UVM, OTHER_GPU);
@@ -258,7 +258,7 @@ fn in_mode_deny_nothing_is_mapped_and_the_strictest_mode_holds() {
 }
 
 #[test]
-fn memory_counts_on_every_gpu_with_an_address_space() {
+fn memory_counts_on_each_registered_gpu() {
     let mut accounting = spilling(10);
     accounting.add_share(OTHER_GPU, limit(4)).unwrap();
     map(&mut accounting, UVM, BASE, 6 * BLOCK).unwrap();
@@ -281,7 +281,7 @@ fn memory_counts_on_every_gpu_with_an_address_space() {
 }
 
 #[test]
-fn a_gpu_that_has_no_room_gets_no_address_space_in_the_other_modes() {
+fn full_gpu_gets_no_address_space_unless_spilling() {
     let mut accounting = spilling(10);
     accounting.add_share(OTHER_GPU, limit(4)).unwrap();
     map(&mut accounting, UVM, BASE, 6 * BLOCK).unwrap();
@@ -310,7 +310,7 @@ fn memory_replacing_returning_memory_must_count() {
 }
 
 #[test]
-fn memory_of_which_the_driver_could_not_be_told_is_new_until_it_is_unmapped() {
+fn memory_without_order_is_new_until_unmapped() {
     let mut accounting = spilling(1);
     assert_eq!(
         accounting.map_managed(UVM, BASE, 3 * BLOCK).ok(),
@@ -335,7 +335,7 @@ fn memory_of_which_the_driver_could_not_be_told_is_new_until_it_is_unmapped() {
 }
 
 #[test]
-fn an_order_about_memory_that_is_gone_changes_nothing() {
+fn order_about_freed_memory_changes_nothing() {
     let mut accounting = spilling(2);
     map(&mut accounting, UVM, BASE, 2 * BLOCK).unwrap();
     let order = accounting.make_room(GPU, BLOCK).unwrap();
@@ -411,7 +411,7 @@ fn spilled_memory_stops_at_the_hosts_limit() {
 }
 
 #[test]
-fn a_gpu_without_host_memory_for_what_is_spilled_gets_no_address_space() {
+fn gpu_without_spill_room_gets_no_address_space() {
     let mut accounting = spilling(2);
     assert_eq!(map(&mut accounting, UVM, BASE, 4 * BLOCK), Ok(()));
     accounting.add_share(OTHER_GPU, limit(8)).unwrap();
@@ -510,7 +510,7 @@ proptest! {
     /// never hold more than counts, what counts fits the limit (unless that was lowered), and all
     /// is clear in the end.
     #[test]
-    fn a_gpu_may_hold_what_counts_and_no_more(steps in proptest::collection::vec(step(), 1..60)) {
+    fn gpu_holds_counted_memory_alone(steps in proptest::collection::vec(step(), 1..60)) {
         let mut accounting = spilling(12);
         let mut driver = ManagedDriver::default();
         // The host has memory for all of it, and always had.

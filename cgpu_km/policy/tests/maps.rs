@@ -43,7 +43,7 @@ impl Accounting {
 }
 
 #[test]
-fn a_mapping_keeps_memory_charged_after_its_object_was_freed() {
+fn mapping_keeps_freed_memory_charged() {
     let mut accounting = with_memory(4 * MIB);
     accounting.map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
     assert_eq!(accounting.used(GPU), 4 * MIB);
@@ -68,7 +68,7 @@ fn in_the_other_order_the_object_keeps_it() {
 }
 
 #[test]
-fn a_mapping_is_charged_while_the_driver_makes_it_and_no_longer_where_it_does_not() {
+fn mapping_is_charged_from_its_call_on() {
     let mut accounting = with_memory(4 * MIB);
     let ticket = accounting
         .begin_map(&map(GPU, MEMORY, MIB, 4 * MIB))
@@ -82,7 +82,7 @@ fn a_mapping_is_charged_while_the_driver_makes_it_and_no_longer_where_it_does_no
 }
 
 #[test]
-fn the_end_of_its_file_ends_a_mapping_and_of_another_file_does_not() {
+fn mapping_ends_with_its_own_file() {
     let mut accounting = with_memory(4 * MIB);
     accounting.map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
     let other = Map {
@@ -114,7 +114,7 @@ fn each_gpu_has_a_mapping_of_its_own() {
 }
 
 #[test]
-fn a_part_that_is_unmapped_or_mapped_over_credits_nothing() {
+fn partial_unmapping_credits_nothing() {
     let mut accounting = with_memory(4 * MIB);
     accounting.map(&map(GPU, MEMORY, 4 * MIB, 4 * MIB)).unwrap();
     accounting.free(CLIENT, MEMORY);
@@ -132,7 +132,7 @@ fn a_part_that_is_unmapped_or_mapped_over_credits_nothing() {
 }
 
 #[test]
-fn an_unmapping_that_began_before_a_later_mapping_does_not_end_it() {
+fn earlier_unmapping_leaves_a_later_mapping() {
     let mut accounting = with_memory(4 * MIB);
     accounting.map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
     let moment = accounting.moment();

@@ -24,7 +24,7 @@ proptest! {
     #![proptest_config(cases(208))]
 
     #[test]
-    fn the_accounting_agrees_with_the_reference_after_every_step(
+    fn accounting_agrees_with_the_reference(
         steps in proptest::collection::vec(step(), STEPS)
     ) {
         let mut world = ModelWorld::new();

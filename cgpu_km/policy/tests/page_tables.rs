@@ -46,7 +46,7 @@ fn with_memory(limit: u64) -> Accounting {
 }
 
 #[test]
-fn thin_mappings_are_charged_until_the_limit_and_credited() {
+fn page_tables_of_thin_mappings_are_charged() {
     let mut accounting = with_memory(BLOCK + 3 * ALONE);
     // 512 GiB apart they have but the highest table in common.
     let at = |number: u64| FAR + number * (512 << 30);
@@ -68,7 +68,7 @@ fn thin_mappings_are_charged_until_the_limit_and_credited() {
 }
 
 #[test]
-fn neighbours_share_tables_and_large_pages_need_none_of_their_own() {
+fn neighbours_share_page_tables() {
     let mut accounting = with_memory(64 * MIB);
     made(&mut accounting, FAR, BLOCK).unwrap();
     assert_eq!(overhead(&accounting), 12 * KIB);
@@ -91,7 +91,7 @@ fn neighbours_share_tables_and_large_pages_need_none_of_their_own() {
 }
 
 #[test]
-fn memory_of_small_pages_is_mapped_by_small_pages() {
+fn small_pages_are_mapped_as_small() {
     for (page, tables) in [
         (PageSize::Small, 24 * KIB),
         (PageSize::Big, 12 * KIB + 3 * 256),
@@ -131,7 +131,7 @@ fn memory_of_small_pages_is_mapped_by_small_pages() {
 }
 
 #[test]
-fn a_mapping_that_is_refused_leaves_what_it_would_have_taken_parts_of_as_it_was() {
+fn refused_mapping_leaves_shared_tables() {
     let mut accounting = with_memory(BLOCK + 20 * KIB);
     let whole = FAR..FAR + 4 * BLOCK;
     made(&mut accounting, whole.start, whole.end - whole.start).unwrap();
@@ -172,7 +172,7 @@ fn contexts_have_some_already() {
 }
 
 #[test]
-fn tables_that_come_with_an_object_are_asked_for_and_go_with_it() {
+fn tables_of_an_object_go_with_it() {
     let mut accounting = accounting(64 * KIB);
     let space = |number: u32| Alloc {
         tables: 20 * KIB,
@@ -367,7 +367,7 @@ fn fixed_freed(accounting: &mut Accounting, base: u64, length: Option<u64>) {
 }
 
 #[test]
-fn a_region_is_charged_once_and_credited_when_freed() {
+fn region_is_charged_once_until_freed() {
     let mut accounting = with_gpu(10 * ALONE);
     // What is freed without a length is freed by its beginning alone, from branch 595 on.
     for (number, length) in [Some(PAGE), None].into_iter().cycle().take(100).enumerate() {
@@ -496,7 +496,7 @@ fn rm_map(
 }
 
 #[test]
-fn tables_that_rm_makes_for_a_mapping_are_charged_until_the_range_is_gone() {
+fn tables_for_a_mapping_stay_with_its_range() {
     let each = tables_of(PAGE);
     let mut accounting = accounting(3 * each);
     lazy_range(&mut accounting);
@@ -520,7 +520,7 @@ fn tables_that_rm_makes_for_a_mapping_are_charged_until_the_range_is_gone() {
 }
 
 #[test]
-fn a_copy_made_before_the_first_mapping_keeps_its_tables_charged() {
+fn early_copy_keeps_its_tables_charged() {
     let mut accounting = accounting(1 << 30);
     lazy_range(&mut accounting);
     copy_range(&mut accounting);
@@ -532,7 +532,7 @@ fn a_copy_made_before_the_first_mapping_keeps_its_tables_charged() {
 }
 
 #[test]
-fn ranges_with_tables_and_what_is_no_range_grow_by_nothing() {
+fn ranges_that_have_tables_grow_by_nothing() {
     let mut accounting = with_memory(1 << 30);
     let range = Alloc {
         kind: Kind::VirtualMemory,
@@ -549,7 +549,7 @@ fn ranges_with_tables_and_what_is_no_range_grow_by_nothing() {
 }
 
 #[test]
-fn a_range_is_not_replaced_while_something_is_mapped_into_it() {
+fn range_with_mappings_is_not_replaced() {
     let mut accounting = accounting(1 << 30);
     lazy_range(&mut accounting);
     accounting.child(DEVICE, COPY).unwrap();

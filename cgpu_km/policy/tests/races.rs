@@ -460,7 +460,7 @@ proptest! {
     #![proptest_config(cases(1000))]
 
     #[test]
-    fn whatever_the_order_of_calls_in_flight_the_accounting_never_say_less_than_the_driver_has(
+    fn accounting_never_undercounts_calls_in_flight(
         steps in proptest::collection::vec(step(), 0..600)
     ) {
         let mut world = RaceWorld::new();

@@ -71,7 +71,7 @@ fn bad_addresses_make_no_range() {
 }
 
 #[test]
-fn a_call_for_a_range_that_another_one_makes_or_frees_is_refused() {
+fn call_on_a_range_in_flight_is_refused() {
     let mut accounting = with_range(4 * MIB, 4 * MIB);
     let coming = accounting.begin_range(UVM, 8 * MIB, 4 * MIB).unwrap();
     let free =
@@ -100,7 +100,7 @@ fn a_call_for_a_range_that_another_one_makes_or_frees_is_refused() {
 }
 
 #[test]
-fn a_range_goes_with_all_that_was_mapped_in_it() {
+fn range_goes_with_all_its_mappings() {
     let mut accounting = with_range(4 * MIB, 4 * MIB);
     for base in [4, 5, 7] {
         let ticket = accounting
@@ -121,7 +121,7 @@ fn a_range_goes_with_all_that_was_mapped_in_it() {
 }
 
 #[test]
-fn without_memory_for_a_record_there_is_no_range() {
+fn range_without_memory_for_its_record_fails() {
     let mut accounting = accounting(u64::MAX);
     let (failed, _) =
         crate::store::failing::after(0, || cause(accounting.begin_range(UVM, MIB, MIB)));

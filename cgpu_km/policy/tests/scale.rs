@@ -17,7 +17,7 @@ fn records_of_an_object_stay_small() {
 const OBJECTS: u32 = 100_000;
 
 #[test]
-fn with_100_000_objects_every_event_takes_a_few_steps_and_a_free_as_many_as_it_frees() {
+fn events_take_few_steps_among_100_000_objects() {
     let mut accounting = accounting(u64::MAX);
     let ((), steps) = steps::of(|| {
         for number in 0..OBJECTS {
@@ -57,7 +57,7 @@ fn with_100_000_objects_every_event_takes_a_few_steps_and_a_free_as_many_as_it_f
 }
 
 #[test]
-fn a_chain_of_100_000_objects_is_freed_without_recursion() {
+fn chain_of_100_000_is_freed_without_recursion() {
     // The driver's depth ends at 6; the accounting needs no such bound.
     let mut accounting = accounting(u64::MAX);
     let mut parent = DEVICE;
@@ -74,7 +74,7 @@ fn a_chain_of_100_000_objects_is_freed_without_recursion() {
 }
 
 #[test]
-fn a_file_of_10_000_mapped_objects_is_released_in_steps_for_each() {
+fn file_of_10_000_mappings_is_released_linearly() {
     const FILES: u32 = 10_000;
     let mut accounting = accounting(u64::MAX);
     for number in 0..FILES {

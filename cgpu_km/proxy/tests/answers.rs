@@ -41,7 +41,7 @@ fn set_timeslice(program: &mut Program, group: u32, microseconds: u64) -> u32 {
 }
 
 #[test]
-fn a_timeslice_is_remembered_and_the_driver_not_asked() {
+fn timeslice_is_remembered_without_the_driver() {
     let mut program = with_group();
     assert_eq!(timeslice(&mut program, GROUP), DEFAULT);
     assert_eq!(set_timeslice(&mut program, GROUP, 2048), 0);
@@ -53,7 +53,7 @@ fn a_timeslice_is_remembered_and_the_driver_not_asked() {
 }
 
 #[test]
-fn each_group_has_a_timeslice_of_its_own_and_a_new_one_the_default() {
+fn new_group_has_the_default_timeslice() {
     let mut program = with_group();
     add_group(&mut program, GROUP + 1);
     assert_eq!(set_timeslice(&mut program, GROUP, 5000), 0);
@@ -81,7 +81,7 @@ fn preempting_and_boosting_are_answered_as_recorded() {
 }
 
 #[test]
-fn a_boost_is_what_the_tenant_wants_until_it_is_cleared_or_its_time_has_come() {
+fn boost_lasts_until_cleared_or_over() {
     let mut program = with_group();
     assert_eq!(program.accounting.boost(GPU), Boost::OFF);
     let ask = |program: &mut Program, flags: u32, seconds: u32| {
@@ -105,7 +105,7 @@ fn a_boost_is_what_the_tenant_wants_until_it_is_cleared_or_its_time_has_come() {
 }
 
 #[test]
-fn a_limit_of_the_clocks_and_finer_timestamps_are_answered() {
+fn clock_limits_and_finer_timestamps_are_answered() {
     let mut program = with_group();
     let (limit, tick) = (0x0080_1909, 0x2080_0407);
     assert_eq!(control_of(&mut program, CLIENT, DEVICE, limit, &[1]), 0);
@@ -131,7 +131,7 @@ fn only_channel_groups_have_timeslices() {
 }
 
 #[test]
-fn an_object_that_is_not_there_has_no_timeslice() {
+fn missing_object_has_no_timeslice() {
     let mut program = with_group();
     let status = set_timeslice(&mut program, GROUP + 1, 2048);
     assert_eq!(status, NvStatus::NV_ERR_OBJECT_NOT_FOUND.0);
@@ -146,7 +146,7 @@ fn a_timeslice_of_the_wrong_size_is_refused() {
 }
 
 #[test]
-fn waiting_longer_than_a_second_for_a_preemption_is_refused() {
+fn preemption_wait_over_a_second_is_refused() {
     let mut program = with_group();
     for (timeout, expected) in [
         (1_000_000u32, 0),

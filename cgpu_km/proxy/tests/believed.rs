@@ -26,7 +26,7 @@ pub(super) fn free(program: &mut Program, session: &Session, object: u32) -> u32
 }
 
 #[test]
-fn an_object_that_is_said_to_be_refused_is_freed() {
+fn object_reported_refused_is_freed() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = answers(NvStatus::NV_ERR_NO_MEMORY.0, 0);
     assert_eq!(
@@ -41,7 +41,7 @@ fn an_object_that_is_said_to_be_refused_is_freed() {
 }
 
 #[test]
-fn an_object_that_could_not_be_freed_counts_until_it_is() {
+fn object_that_cannot_be_freed_counts() {
     // A killed program: the driver makes the object and finds no way to say so, nor to be asked
     // again.
     let mut program = Program::with_subdevice(GIB);
@@ -62,7 +62,7 @@ fn an_object_that_could_not_be_freed_counts_until_it_is() {
 }
 
 #[test]
-fn a_handle_that_is_said_to_be_taken_is_taken() {
+fn handle_reported_taken_is_taken() {
     let mut program = Program::with_subdevice(GIB);
     let duplicate = NvStatus::NV_ERR_INSERT_DUPLICATE_NAME.0;
     program.driver = answers(duplicate, 0);
@@ -72,7 +72,7 @@ fn a_handle_that_is_said_to_be_taken_is_taken() {
 }
 
 #[test]
-fn a_duplicate_that_is_said_to_be_refused_is_freed() {
+fn duplicate_reported_refused_is_freed() {
     const NV_ESC_RM_DUP_OBJECT: u32 = 0xc01c_4634;
     let mut program = Program::with_subdevice(GIB);
     assert_eq!(program.memory(MEMORY, 64 * MIB), 0);
@@ -105,7 +105,7 @@ fn a_duplicate_that_is_said_to_be_refused_is_freed() {
 }
 
 #[test]
-fn a_client_is_used_through_its_own_file_alone() {
+fn client_works_through_its_own_file_alone() {
     let mut program = Program::with_subdevice(GIB);
     assert_eq!(program.memory(MEMORY, 64 * MIB), 0);
     program.seen.clear();
@@ -129,7 +129,7 @@ fn a_client_is_used_through_its_own_file_alone() {
 }
 
 #[test]
-fn a_client_has_the_handle_that_stands_in_the_place_of_the_client() {
+fn new_client_handle_is_read_from_hroot() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|parts| {
         // serverAllocClient(): hRoot, if it is not 0, is the handle; hObjectNew is not looked at.
@@ -176,7 +176,7 @@ fn a_new_client_takes_no_other_ones_place() {
 }
 
 #[test]
-fn a_memory_report_for_an_unknown_object_is_not_asked_for() {
+fn report_for_an_unknown_object_is_refused() {
     // The driver may have it: another thread's call is just making it, or freeing it. What it would
     // tell is of the whole GPU.
     let mut program = Program::with_subdevice(GIB);

@@ -63,7 +63,7 @@ fn control(program: &mut Program, cmd: u32, params: &[u8]) -> u32 {
 }
 
 #[test]
-fn each_set_allows_its_classes_and_no_other_does() {
+fn classes_need_their_capability_set() {
     for (class, sets) in [
         (0xcbc0, COMPUTE.or(GRAPHICS)), // HOPPER_COMPUTE_A
         (0x208f, UTILITY),              // NV20_SUBDEVICE_DIAG
@@ -125,7 +125,7 @@ fn controls_and_uvm_go_by_the_sets_too() {
 }
 
 #[test]
-fn every_entry_is_in_some_set_and_the_default_is_not_all() {
+fn every_entry_is_in_some_set() {
     let mut only = 0;
     for branch in Branch::ALL {
         let tables = Tables::of(branch).expect("made");
@@ -140,7 +140,7 @@ fn every_entry_is_in_some_set_and_the_default_is_not_all() {
 }
 
 #[test]
-fn a_client_inside_the_parameters_of_a_control_is_the_tenants_own() {
+fn controls_take_own_clients_alone() {
     let mut program = with(GRAPHICS);
     let mut params = words(24, &[(0, CLIENT)]);
     assert_eq!(control(&mut program, ZCULL_BIND, &params), 0);
@@ -156,7 +156,7 @@ fn a_client_inside_the_parameters_of_a_control_is_the_tenants_own() {
 }
 
 #[test]
-fn clients_inside_the_parameters_of_classes_are_the_tenants_own() {
+fn classes_take_own_clients_alone() {
     for (class, size, at, sets) in [
         (0xcb33, 4, 0, COMPUTE),   // NV_CONFIDENTIAL_COMPUTE
         (0xb2cc, 8, 0, PROFILING), // MAXWELL_PROFILER_DEVICE
@@ -207,7 +207,7 @@ fn dma(program: &mut Program, code: u32, size: usize, client: u32, memory: u32) 
 }
 
 #[test]
-fn memory_is_mapped_for_the_gpu_by_graphics_and_video_alone() {
+fn gpu_mapping_takes_graphics_or_video() {
     for code in [NV_ESC_RM_MAP_MEMORY_DMA, NV_ESC_RM_UNMAP_MEMORY_DMA] {
         let mut program = with(Capabilities::DEFAULT);
         assert_eq!(
@@ -275,7 +275,7 @@ fn page_tables_of_what_rm_maps_are_charged() {
 }
 
 #[test]
-fn a_doorbell_page_is_not_mapped_for_the_gpu() {
+fn doorbell_is_not_mapped_for_the_gpu() {
     let mut program = with(GRAPHICS);
     assert_eq!(make(&mut program, 0xc661), 0, "HOPPER_USERMODE_A");
     let status = dma(
@@ -293,7 +293,7 @@ fn a_doorbell_page_is_not_mapped_for_the_gpu() {
 }
 
 #[test]
-fn a_context_for_dma_is_of_no_other_class() {
+fn dma_context_has_its_class_alone() {
     let code = NV_ESC_RM_ALLOC_CONTEXT_DMA2;
     for (class, expected) in [(2, 0), (0x3f, NvStatus::NV_ERR_INVALID_CLASS.0)] {
         let mut program = with(GRAPHICS);
@@ -307,7 +307,7 @@ fn a_context_for_dma_is_of_no_other_class() {
 }
 
 #[test]
-fn channel_errors_go_to_a_context_of_the_accounting() {
+fn channel_errors_go_to_a_known_context() {
     const MEMORY: u32 = 0x5c00_0200;
     const NOT_FOUND: u32 = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
     let mut program = with(GRAPHICS);

@@ -70,7 +70,7 @@ fn owns(program: &mut Program, handle: u32) -> bool {
 }
 
 #[test]
-fn a_client_has_the_number_between_those_of_the_kernels() {
+fn new_client_is_found_between_kernel_clients() {
     for first in [0x18, 0xf_fffd, 0xf_fffe, 0xf_ffff] {
         let (mut program, _) = program(first, vec![Scene::default()]);
         let wanted = ClientHandle::BASE | (first + 2) & 0xf_ffff;
@@ -80,7 +80,7 @@ fn a_client_has_the_number_between_those_of_the_kernels() {
 }
 
 #[test]
-fn a_neighbours_handle_that_was_written_there_is_not_believed() {
+fn neighbours_handle_in_the_output_is_ignored() {
     let forged = Some((VICTIM, 0));
     let scene = Scene {
         forged,

@@ -18,7 +18,7 @@ fn doorbell(program: &mut Program, class: u32, params: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_doorbell_through_bar1_is_made_through_bar0_and_the_program_does_not_see_it() {
+fn bar1_doorbell_is_made_through_bar0_unseen() {
     for class in [HOPPER_USERMODE_A, BLACKWELL_USERMODE_A] {
         for (params, is_replaced) in [([1, 0], true), ([255, 0], true), ([0, 0], false)] {
             let mut program = Program::with_subdevice(GIB);
@@ -92,7 +92,7 @@ fn map(program: &mut Program, object: u32, descriptor: u32) -> u32 {
 }
 
 #[test]
-fn a_doorbell_is_made_as_the_program_asks_where_there_is_none_of_ours() {
+fn doorbell_without_a_gate_stays_as_asked() {
     for class in [HOPPER_USERMODE_A, BLACKWELL_USERMODE_A] {
         for params in [[1, 0], [0, 0]] {
             let mut program = Program::with_subdevice(GIB);
@@ -107,7 +107,7 @@ fn a_doorbell_is_made_as_the_program_asks_where_there_is_none_of_ours() {
 }
 
 #[test]
-fn the_program_finds_its_parameters_also_when_the_driver_refuses_the_doorbell() {
+fn refused_doorbell_returns_the_programs_parameters() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|parts| {
         // What frees it, to make that true.
@@ -143,7 +143,7 @@ fn a_doorbell_without_parameters_is_forwarded_without() {
 }
 
 #[test]
-fn the_doorbell_of_the_privileged_is_refused_as_the_driver_refuses_it() {
+fn privileged_doorbell_is_refused() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
     for (params, expected) in [
@@ -189,7 +189,7 @@ fn a_doorbell_is_not_mapped_for_the_gpu() {
 }
 
 #[test]
-fn a_copy_of_a_doorbell_is_not_mapped_for_the_gpu_either() {
+fn copied_doorbell_is_not_mapped_for_gpu() {
     const NV_ESC_RM_DUP_OBJECT: u32 = 0xc01c_4634;
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
@@ -217,7 +217,7 @@ fn a_copy_of_a_doorbell_is_not_mapped_for_the_gpu_either() {
 }
 
 #[test]
-fn the_address_of_an_event_in_the_kernel_does_not_reach_the_program() {
+fn kernel_address_of_an_event_stays_hidden() {
     for status in [0, NvStatus::NV_ERR_INVALID_ARGUMENT.0] {
         let mut program = Program::with_subdevice(GIB);
         program.driver = Box::new(move |parts| {
@@ -266,7 +266,7 @@ fn host_memory_is_registered_cached_as_recorded() {
 }
 
 #[test]
-fn host_memory_that_is_not_cached_is_not_registered() {
+fn uncached_host_memory_is_not_registered() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
     // UNCACHED, which is how registers pass, WRITE_COMBINE, WRITE_THROUGH, WRITE_PROTECT, no

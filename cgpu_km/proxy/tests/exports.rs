@@ -90,7 +90,7 @@ fn answering(status: NvStatus) -> super::DriverStub {
 }
 
 #[test]
-fn memory_behind_a_descriptor_is_charged_once_and_until_the_last_of_its_references_is_gone() {
+fn exported_memory_is_charged_until_its_last_reference() {
     // Every order in which the object, the copy and the file can go.
     let orders = [
         [0, 1, 2],
@@ -122,7 +122,7 @@ fn memory_behind_a_descriptor_is_charged_once_and_until_the_last_of_its_referenc
 }
 
 #[test]
-fn the_driver_is_asked_about_the_file_that_was_decided_on() {
+fn driver_gets_the_checked_file() {
     let mut program = with_memory();
     for (cmd, params, at) in [
         (CREATE, create(DESCRIPTOR, DEVICE), 72),
@@ -150,7 +150,7 @@ fn the_driver_is_asked_about_the_file_that_was_decided_on() {
 }
 
 #[test]
-fn a_descriptor_that_is_not_the_tenants_control_file_is_refused_as_one_that_is_no_file() {
+fn foreign_descriptors_are_refused_as_no_file() {
     let mut program = with_memory();
     let uvm = Session {
         file: FileId(41),
@@ -233,7 +233,7 @@ fn an_export_the_driver_refuses_is_not_charged() {
 }
 
 #[test]
-fn a_refusal_of_an_export_is_not_believed_and_the_memory_stays_charged_until_the_file_is_closed() {
+fn refused_export_is_charged_until_its_file_closes() {
     let mut program = with_memory();
     program.driver = answering(NvStatus::NV_ERR_STATE_IN_USE);
     let params = export(DESCRIPTOR, MEMORY);
@@ -268,7 +268,7 @@ fn a_refusal_of_an_import_is_made_true() {
 }
 
 #[test]
-fn a_handle_that_is_left_to_the_driver_is_chosen_before_it_is_asked() {
+fn unnamed_handles_are_chosen_before_the_call() {
     let mut program = with_memory();
     let params = export(DESCRIPTOR, MEMORY);
     assert_eq!(control(&mut program, CLIENT, EXPORT, &params), 0);
@@ -280,7 +280,7 @@ fn a_handle_that_is_left_to_the_driver_is_chosen_before_it_is_asked() {
 }
 
 #[test]
-fn of_a_list_what_is_there_comes_out_and_where_nothing_is_the_programs_word_stays() {
+fn import_of_a_list_keeps_empty_places() {
     let mut program = with_memory();
     assert_eq!(program.memory(MEMORY + 1, 4 * MIB), 0);
     let params = export_many(&[MEMORY, 0, MEMORY + 1], 2);
@@ -313,7 +313,7 @@ fn of_a_list_what_is_there_comes_out_and_where_nothing_is_the_programs_word_stay
 }
 
 #[test]
-fn a_place_that_the_driver_calls_empty_gives_no_object() {
+fn empty_place_gives_no_object() {
     let mut program = with_memory();
     let params = export_many(&[MEMORY], 0);
     assert_eq!(control(&mut program, CLIENT, EXPORT_MANY, &params), 0);
@@ -358,7 +358,7 @@ fn there_are_no_dma_bufs() {
 }
 
 #[test]
-fn another_file_of_the_tenants_cannot_use_a_client_in_these_calls() {
+fn exports_need_the_clients_own_file() {
     let mut program = with_memory();
     let params = import(DESCRIPTOR, COPY);
     let mut outer = words(32, &[(0, CLIENT), (4, CLIENT), (8, IMPORT), (24, 20)]);

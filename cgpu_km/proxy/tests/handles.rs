@@ -86,19 +86,19 @@ fn sharing_another_tenants_object_is_refused() {
 }
 
 #[test]
-fn taking_the_key_of_another_tenants_event_is_refused() {
+fn taking_a_foreign_event_key_is_refused() {
     let refusal = NvStatus::NV_ERR_INSUFFICIENT_RESOURCES.0;
     only_own(NV_ESC_ALLOC_OS_EVENT, &[0; 16], 0, 12, refusal);
 }
 
 #[test]
-fn freeing_the_key_of_another_tenants_event_is_refused() {
+fn freeing_a_foreign_event_key_is_refused() {
     let refusal = NvStatus::NV_ERR_INVALID_EVENT.0;
     only_own(NV_ESC_FREE_OS_EVENT, &[0; 16], 0, 12, refusal);
 }
 
 #[test]
-fn the_driver_does_not_hear_of_a_key_that_is_not_there() {
+fn unknown_event_key_stays_from_the_driver() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
     let outer = words(16, &[(0, CLIENT), (8, 5)]);
@@ -139,7 +139,7 @@ fn host_memory_in_another_tenants_client_is_refused() {
 }
 
 #[test]
-fn the_older_heap_in_another_tenants_client_is_refused() {
+fn old_heap_call_on_foreign_client_is_refused() {
     let mut outer = words(184, &[(4, DEVICE), (8, 2), (44, 0x5c00_0010), (52, 0x4000)]);
     put64(&mut outer, 88, 2 * MIB);
     only_own(
@@ -171,7 +171,7 @@ fn names_a_client(parent: u32, class: u32, size: usize, at: usize) {
 }
 
 #[test]
-fn a_device_in_another_tenants_address_space_is_refused() {
+fn device_in_foreign_address_space_is_refused() {
     names_a_client(CLIENT, 0x80, 56, 4);
 }
 
@@ -216,7 +216,7 @@ fn memory_is_shared_with_own_clients_only() {
 }
 
 #[test]
-fn sharing_with_the_fabric_manager_or_with_nobody_knows_whom_is_refused() {
+fn sharing_beyond_the_tenant_is_refused() {
     let mut program = Program::with_subdevice(GIB);
     for kind in [7, 8, 255] {
         assert_eq!(share(&mut program, kind, CLIENT), INVALID_ARGUMENT);
@@ -246,7 +246,7 @@ fn a_clients_whole_sharing_is_checked_too() {
 }
 
 #[test]
-fn a_control_of_the_firmware_must_name_an_own_gpu() {
+fn firmware_control_must_name_an_own_gpu() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
     assert_eq!(program.memory(0x5c00_0010, 2 * MIB), 0);
@@ -268,7 +268,7 @@ fn a_control_of_the_firmware_must_name_an_own_gpu() {
 }
 
 #[test]
-fn a_control_of_the_firmware_that_is_for_administrators_is_refused() {
+fn privileged_firmware_control_is_refused() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
     assert_eq!(control(&mut program, CLIENT, 0x2080_a612, &[0; 16]), 0);
@@ -323,7 +323,7 @@ fn uvm_maps_no_memory_of_another_tenant() {
 }
 
 #[test]
-fn uvm_registers_a_gpu_without_a_client_but_not_with_another_tenants() {
+fn uvm_registration_takes_no_foreign_client() {
     let mut program = Program::with_subdevice(GIB);
     let mut params = vec![0; 40];
     params[..16].copy_from_slice(&UUID);
@@ -336,7 +336,7 @@ fn uvm_registers_a_gpu_without_a_client_but_not_with_another_tenants() {
 }
 
 #[test]
-fn a_call_that_names_another_tenants_client_is_counted() {
+fn foreign_client_in_a_call_is_counted() {
     let mut program = Program::with_subdevice(GIB);
     let outer = words(56, &[(0, FOREIGN)]);
     let before = program.accounting.share(GPU).expect("added").refused_calls;
@@ -349,7 +349,7 @@ fn a_call_that_names_another_tenants_client_is_counted() {
 const WITHOUT_CLIENT: [u8; 8] = [200, 201, 210, 211, 212, 214, 215, 218];
 
 #[test]
-fn no_escape_that_names_a_client_takes_a_foreign_one_and_each_is_noted() {
+fn escapes_refuse_and_note_foreign_clients() {
     let tables = Tables::of(Branch::R580).expect("the branch of the recordings");
     for entry in (0..=u8::MAX).filter_map(|nr| tables.escape(nr)) {
         let sizes = match entry.sizes {
@@ -389,7 +389,7 @@ fn no_escape_that_names_a_client_takes_a_foreign_one_and_each_is_noted() {
 }
 
 #[test]
-fn no_control_and_no_uvm_command_takes_a_foreign_client() {
+fn controls_and_uvm_refuse_foreign_clients() {
     let tables = Tables::of(Branch::R580).expect("the branch of the recordings");
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);

@@ -30,7 +30,7 @@ fn old_call(program: &mut Program, class: u32, flags: u32) -> u32 {
 }
 
 #[test]
-fn the_heap_is_as_large_as_the_limit_and_as_much_of_it_is_free() {
+fn heap_report_shows_limit_and_rest() {
     // What the driver says of total, free and largest piece, and what is told.
     for (real, told) in [
         (
@@ -59,7 +59,7 @@ fn the_heap_is_as_large_as_the_limit_and_as_much_of_it_is_free() {
 }
 
 #[test]
-fn the_heap_of_a_device_that_is_not_there_is_not_told() {
+fn heap_of_a_missing_device_is_refused() {
     let mut program = Program::with_subdevice(GIB);
     let status = heap_control(&mut program, 5, 0x77);
     assert_eq!(status, NvStatus::NV_ERR_OBJECT_NOT_FOUND.0);
@@ -78,7 +78,7 @@ fn other_functions_of_the_heap_are_refused() {
 }
 
 #[test]
-fn the_old_call_tells_the_limit_as_the_memorys_size() {
+fn old_allocation_reports_the_limit_as_size() {
     for (real, told) in [(100 * GIB - 1, GIB - 1), (MIB - 1, MIB - 1)] {
         let mut program = Program::with_subdevice(GIB);
         program.driver = Box::new(move |parts| {
@@ -97,7 +97,7 @@ fn host_memory(program: &Program) -> u64 {
 }
 
 #[test]
-fn host_memory_counts_apart_and_other_classes_are_refused_by_the_old_call() {
+fn old_call_makes_known_classes_alone() {
     let mut program = Program::with_subdevice(GIB);
     let file = program.gpu_file(0);
     // NVOS02_FLAGS_COHERENCY_CACHED. The pages that are registered are the program's own.
@@ -140,7 +140,7 @@ fn range(program: &mut Program, older: bool, size: u64, flags: u32) -> u32 {
 }
 
 #[test]
-fn a_range_of_addresses_is_charged_its_page_tables_unless_it_is_made_without() {
+fn address_range_is_charged_its_page_tables() {
     const LAZY: u32 = 0x400;
     const EXTERNALLY_MANAGED: u32 = 0x40_0000;
     for older in [false, true] {
@@ -182,7 +182,7 @@ fn a_sparse_range_is_for_graphics_alone() {
 }
 
 #[test]
-fn an_address_space_is_charged_its_page_tables_unless_they_are_uvms() {
+fn address_space_is_charged_its_page_tables() {
     for (flags, charged) in [(0, 20 << 10), (0x48, 0)] {
         let mut program = Program::with_subdevice(GIB);
         let params = words(56, &[(4, flags)]);
@@ -210,7 +210,7 @@ fn host(program: &mut Program, handle: Option<u32>, size: u64, attr: u32) -> u32
 }
 
 #[test]
-fn host_memory_counts_by_every_call_that_makes_it() {
+fn host_memory_counts_by_every_call() {
     // In PCI memory, of 4 KiB pages; in one piece.
     for (attr, taken) in [(0x280_0000, 3 * MIB), (0x1280_0000, 4 * MIB)] {
         for handles in [[Some(MEMORY), Some(MEMORY + 1)], [None, None]] {

@@ -90,7 +90,7 @@ fn reports_that_tell_too_much_go_unseen() {
 }
 
 #[test]
-fn the_kernel_asks_for_a_client_through_its_own_file_alone() {
+fn kernel_asks_through_the_clients_file_alone() {
     let mut program = Program::with_subdevice(GIB);
     let calls = program.seen.len();
     let other = Session {
@@ -108,7 +108,7 @@ fn the_kernel_asks_for_a_client_through_its_own_file_alone() {
 }
 
 #[test]
-fn no_program_says_how_large_the_hosts_memory_blocks_are() {
+fn memory_block_size_stays_the_hosts() {
     const NV_ESC_SYS_PARAMS: u32 = 0xc008_46d6;
     let mut program = Program::with_subdevice(GIB);
     for size in [0x4000_0000_u64, 1] {
@@ -161,7 +161,7 @@ fn lists_of_gpus_have_the_tenants_alone() {
 }
 
 #[test]
-fn groups_of_gpus_are_shown_if_all_are_the_tenants() {
+fn gpu_groups_are_shown_if_all_own() {
     let mut program = filling(|params| {
         put32(params, 0, 3);
         for (group, ids) in [&HOST[..2], &[OWN], &OTHERS].into_iter().enumerate() {
@@ -193,7 +193,7 @@ fn a_list_is_filtered_whatever_the_status_says() {
 }
 
 #[test]
-fn another_tenants_gpu_has_a_name_that_the_driver_does_not_know() {
+fn foreign_gpu_id_is_replaced_by_unknown() {
     for name in [
         "NV0000_GPU_GET_ID_INFO",
         "NV0000_GPU_GET_ID_INFO_V2",
@@ -230,7 +230,7 @@ fn another_tenants_gpu_has_a_name_that_the_driver_does_not_know() {
 }
 
 #[test]
-fn gpus_in_a_list_are_named_one_by_one() {
+fn foreign_gpus_in_lists_are_replaced() {
     // Attach, detach: what ends the list and what means all stay what they are.
     const FAILED: usize = 4 * MOST_GPUS;
     const ALL: u32 = 0xffff;
@@ -343,7 +343,7 @@ fn processes_of_others_are_not_listed() {
 }
 
 #[test]
-fn memory_of_other_processes_is_not_told_and_that_of_own_ones_as_the_accounting_have_it() {
+fn process_memory_is_told_for_own_alone() {
     let mut program = Program::with_subdevice(GIB);
     assert_eq!(program.memory(0x5c00_0010, 4 * MIB), 0);
     program.driver = Box::new(|parts| {

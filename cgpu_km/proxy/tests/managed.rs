@@ -145,7 +145,7 @@ fn memory_the_driver_refuses_is_unmapped_again() {
 }
 
 #[test]
-fn calls_about_what_counts_are_forwarded_as_they_are() {
+fn calls_on_counted_memory_are_forwarded() {
     let mut program = with_blocks(4);
     assert!(map(&mut program, BASE, 4 * BLOCK, false));
     for uuid in [CPU, UUID] {
@@ -166,7 +166,7 @@ fn calls_about_what_counts_are_forwarded_as_they_are() {
 }
 
 #[test]
-fn calls_about_what_is_spilled_are_answered_and_those_about_both_are_cut() {
+fn calls_on_spilled_memory_are_answered_or_cut() {
     let mut program = with_spilled();
     let spilled = BASE + 4 * BLOCK;
     for request in [UNSET_PREFERRED, ENABLE_DUPLICATION, DISABLE_DUPLICATION] {
@@ -203,7 +203,7 @@ fn calls_about_what_is_spilled_are_answered_and_those_about_both_are_cut() {
 }
 
 #[test]
-fn the_semaphore_of_a_cut_migration_is_written_when_all_runs_are_there() {
+fn cut_migration_writes_its_semaphore_last() {
     let mut program = with_spilled();
     let mut params = with_uuid(80, BASE, 8 * BLOCK, UUID);
     put32(&mut params, 32, 1);
@@ -248,7 +248,7 @@ fn addresses_that_are_not_managed_throughout_go_nowhere() {
 }
 
 #[test]
-fn a_range_group_is_not_migrated_to_a_gpu() {
+fn range_group_is_not_migrated_to_gpu() {
     let mut program = with_spilled();
     let mut params = vec![0; 32];
     put64(&mut params, 0, 1);
@@ -261,7 +261,7 @@ fn a_range_group_is_not_migrated_to_a_gpu() {
 }
 
 #[test]
-fn a_range_that_is_spilled_in_part_is_one_for_the_program() {
+fn partly_spilled_range_looks_whole() {
     let mut program = with_spilled();
     program.driver = Box::new(|parts| {
         put32(parts[0].bytes, 16, INVALID_ADDRESS);
@@ -300,7 +300,7 @@ fn a_free_brings_spilled_memory_back_as_wanted() {
 }
 
 #[test]
-fn a_memory_object_gets_the_room_of_managed_memory() {
+fn memory_object_takes_room_of_managed_memory() {
     let mut program = with_blocks(4);
     assert!(map(&mut program, BASE, 4 * BLOCK, false));
     let params = span(24, BASE, 4 * BLOCK);
@@ -337,7 +337,7 @@ fn a_memory_object_gets_the_room_of_managed_memory() {
 }
 
 #[test]
-fn a_lower_limit_sends_memory_to_the_host_and_a_higher_one_brings_it_back() {
+fn limit_changes_move_managed_memory() {
     let mut program = with_blocks(4);
     assert!(map(&mut program, BASE, 4 * BLOCK, false));
     program.accounting.set_limit(GPU, limit(2)).unwrap();
@@ -365,7 +365,7 @@ fn a_lower_limit_sends_memory_to_the_host_and_a_higher_one_brings_it_back() {
 }
 
 #[test]
-fn a_gpu_gets_an_address_space_when_what_is_mapped_fits() {
+fn gpu_gets_address_space_when_mappings_fit() {
     for (mode, status, left) in [
         (ManagedMode::Spill, 0, (2, 1)),
         (ManagedMode::Charge, NO_MEMORY, (0, 0)),
@@ -387,7 +387,7 @@ fn a_gpu_gets_an_address_space_when_what_is_mapped_fits() {
 }
 
 #[test]
-fn branches_without_a_node_of_the_cpu_get_none() {
+fn branches_without_cpu_node_get_none() {
     let mut program = with_blocks(1);
     program.branch = Branch::R535;
     assert!(map(&mut program, BASE, 2 * BLOCK, false));

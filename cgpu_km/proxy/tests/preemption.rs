@@ -76,7 +76,7 @@ fn told(program: &Program) -> Vec<(u32, u32)> {
 }
 
 #[test]
-fn a_program_that_asks_for_another_mode_gets_cilp_and_does_not_notice() {
+fn other_mode_becomes_cilp_unseen() {
     for (flags, mode, wanted) in [
         (1, WFI, CILP),
         (3, CTA, CILP),
@@ -91,7 +91,7 @@ fn a_program_that_asks_for_another_mode_gets_cilp_and_does_not_notice() {
 }
 
 #[test]
-fn the_first_object_of_a_group_makes_it_preemptible_and_later_ones_find_it_so() {
+fn first_object_makes_its_group_preemptible() {
     let mut program = with_channel();
     add_channel(&mut program, GROUP, CHANNEL + 0x100);
     assert_eq!(add_object(&mut program, CHANNEL, OBJECT), 0);
@@ -105,7 +105,7 @@ fn the_first_object_of_a_group_makes_it_preemptible_and_later_ones_find_it_so() 
 }
 
 #[test]
-fn a_channel_without_a_group_is_made_preemptible_itself() {
+fn lone_channel_is_made_preemptible() {
     let mut program = with_channel();
     add_channel(&mut program, DEVICE, CHANNEL + 0x100);
     assert_eq!(add_object(&mut program, CHANNEL + 0x100, OBJECT), 0);
@@ -142,7 +142,7 @@ fn nothing_runs_before_it_is_preemptible() {
 }
 
 #[test]
-fn a_mode_that_cannot_be_set_ends_the_call_only_where_the_program_is_the_cause() {
+fn unsettable_mode_fails_for_programs_fault_alone() {
     let with_status = |status: NvStatus| {
         let mut program = with_channel();
         program.driver = Box::new(move |parts| {
@@ -181,7 +181,7 @@ fn a_mode_that_cannot_be_set_ends_the_call_only_where_the_program_is_the_cause()
 }
 
 #[test]
-fn a_copied_group_may_be_on_the_runlist_by_either_name() {
+fn copied_group_is_scheduled_by_either_name() {
     const COPY: u32 = 0x5c00_0030;
     let mut program = with_channel();
     let client = ClientHandle(CLIENT);

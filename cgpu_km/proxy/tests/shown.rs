@@ -115,7 +115,7 @@ fn a_refusal_of_the_driver_is_not_believed() {
 }
 
 #[test]
-fn a_file_that_is_not_the_tenants_shows_nothing() {
+fn foreign_file_shows_nothing() {
     let mut program = program();
     program.descriptors.insert(31, UVM);
     for descriptor in [30, 31] {
@@ -129,7 +129,7 @@ fn a_file_that_is_not_the_tenants_shows_nothing() {
 }
 
 #[test]
-fn host_memory_shows_in_its_file_from_the_beginning() {
+fn host_memory_shows_in_its_file_at_once() {
     for (refused, flags) in [(false, 0x1000), (true, 0x1000), (false, 0x4000_1000)] {
         let mut program = program();
         let file = program.gpu_file(30);
@@ -160,7 +160,7 @@ fn host_memory_shows_in_its_file_from_the_beginning() {
 }
 
 #[test]
-fn mappings_end_before_the_file_of_their_client_is_released() {
+fn mappings_end_before_their_clients_file() {
     let mut program = program();
     let files = [30, 31].map(|descriptor| program.gpu_file(descriptor));
     assert_eq!(map(&mut program, MEMORY, 30), 0);
@@ -182,7 +182,7 @@ fn mappings_end_before_the_file_of_their_client_is_released() {
 }
 
 #[test]
-fn nothing_is_shown_under_a_name_whose_free_is_in_flight() {
+fn name_being_freed_shows_nothing() {
     use crate::nvidia::handle::ObjectHandle;
     let mut program = program();
     program.gpu_file(30);

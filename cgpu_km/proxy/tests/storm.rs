@@ -458,7 +458,7 @@ fn the_worlds_of_the_corpus_hold() {
 }
 
 #[test]
-fn in_a_million_steps_nobody_gets_more_than_is_charged_and_nothing_is_left() {
+fn million_steps_are_charged_and_credited() {
     let number = |name: &str| {
         let said = std::env::var(name).ok()?;
         let digits = said.trim_start_matches("0x");

@@ -32,7 +32,7 @@ fn params_of(program: &Program, cmd: u32) -> Vec<u8> {
 }
 
 #[test]
-fn the_samples_of_all_processes_are_an_empty_ring() {
+fn samples_of_processes_are_an_empty_ring() {
     let mut program = with(UTILITY);
     let mut params = params_of(&program, GPUMON_SAMPLES);
     params[16..].fill(0xee);
@@ -58,7 +58,7 @@ fn the_samples_of_all_processes_are_an_empty_ring() {
 }
 
 #[test]
-fn the_pieces_of_memory_are_those_of_the_share() {
+fn memory_regions_end_at_the_share() {
     let mut program = with(GRAPHICS);
     // As an H100 says it: one piece.
     program.driver = Box::new(|parts| {
@@ -77,7 +77,7 @@ fn the_pieces_of_memory_are_those_of_the_share() {
 }
 
 #[test]
-fn an_event_of_the_general_class_is_one_for_programs() {
+fn general_event_becomes_one_for_programs() {
     for (class, expected) in [
         (0x79, 0),
         // Callbacks in the kernel.
@@ -148,7 +148,7 @@ fn registers(program: &mut Program, client: u32, device: u32, flags: u32) -> (u3
 }
 
 #[test]
-fn the_registers_that_vulkan_makes_and_never_names_are_not_there() {
+fn vulkans_unnamed_registers_are_not_made() {
     const NONE: u32 = 1 << 16;
     let mut program = with(GRAPHICS);
     let made = registers(&mut program, CLIENT, DEVICE, NONE);

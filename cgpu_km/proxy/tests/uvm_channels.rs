@@ -131,7 +131,7 @@ fn an_unregistration_is_believed_whatever_its_status_says() {
 }
 
 #[test]
-fn an_unregistration_that_the_driver_did_not_get_is_none() {
+fn unsent_unregistration_leaves_the_channel() {
     let mut program = with_channel();
     assert_eq!(register(&mut program), 0);
     assert_eq!(program.free(GROUP), 0);
@@ -165,7 +165,7 @@ fn only_channels_are_registered() {
 }
 
 #[test]
-fn an_address_space_takes_its_channels_along_one_by_one() {
+fn address_space_releases_its_channels_one_by_one() {
     let mut program = with_channel();
     assert_eq!(register(&mut program), 0);
     assert_eq!(program.free(GROUP), 0);
@@ -185,7 +185,7 @@ fn an_address_space_takes_its_channels_along_one_by_one() {
 }
 
 #[test]
-fn a_channel_is_kept_while_another_call_may_be_letting_go_of_it() {
+fn channel_is_kept_while_another_call_releases() {
     let mut program = with_channel();
     assert_eq!(register(&mut program), 0);
     assert_eq!(program.free(GROUP), 0);

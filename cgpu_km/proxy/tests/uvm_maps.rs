@@ -85,7 +85,7 @@ fn driver_says(program: &mut Program, status: u32) {
 }
 
 #[test]
-fn of_the_room_for_gpus_only_the_entries_go_to_the_driver_and_none_comes_back() {
+fn unused_gpu_entries_stay_from_the_driver() {
     for (count, passes) in [(1, true), (2, true), (256, true), (257, false), (0, false)] {
         let mut program = with_memory();
         let mut params = vec![0x5a; 9264];
@@ -138,7 +138,7 @@ fn memory_stays_charged_until_its_mapping_is_unmapped() {
 }
 
 #[test]
-fn the_end_of_a_range_is_believed_whatever_its_status_says() {
+fn range_end_is_believed_whatever_its_status() {
     for said in [0, NvStatus::NV_ERR_INVALID_ADDRESS.0] {
         let mut program = with_memory();
         assert_eq!(create(&mut program, BASE, 4 * MIB), 0);
@@ -160,7 +160,7 @@ fn the_end_of_a_range_is_believed_whatever_its_status_says() {
 }
 
 #[test]
-fn what_uvm_maps_itself_is_charged_once_and_a_region_is_credited() {
+fn uvms_own_mappings_are_charged_once() {
     const REGISTER: u32 = 25;
     const REGION: u32 = 65;
     const POOL: u32 = 68;
@@ -201,7 +201,7 @@ fn what_uvm_maps_itself_is_charged_once_and_a_region_is_credited() {
 }
 
 #[test]
-fn from_595_on_a_range_that_is_mapped_in_pieces_goes_without_a_length() {
+fn range_in_pieces_is_freed_without_length() {
     let mut program = with_memory();
     program.branch = Branch::R595;
     assert_eq!(create(&mut program, BASE, 4 * MIB), 0);
@@ -216,7 +216,7 @@ fn from_595_on_a_range_that_is_mapped_in_pieces_goes_without_a_length() {
 }
 
 #[test]
-fn a_range_that_meets_another_one_is_refused_as_the_driver_refuses_it() {
+fn overlapping_range_is_refused() {
     let mut program = with_memory();
     assert_eq!(create(&mut program, BASE, 4 * MIB), 0);
     program.seen.clear();
@@ -256,7 +256,7 @@ fn a_failed_ranges_mappings_are_each_checked() {
 }
 
 #[test]
-fn a_free_that_did_not_get_to_the_driver_credits_nothing() {
+fn unsent_free_credits_nothing() {
     let mut program = with_memory();
     assert_eq!(create(&mut program, BASE, 4 * MIB), 0);
     assert_eq!(map(&mut program, BASE, 4 * MIB, &[UUID]), 0);
@@ -273,7 +273,7 @@ fn a_free_that_did_not_get_to_the_driver_credits_nothing() {
 }
 
 #[test]
-fn a_gpu_that_is_unregistered_has_no_mapping_left() {
+fn unregistered_gpu_has_no_mapping_left() {
     let mut program = with_memory();
     assert_eq!(map(&mut program, BASE, 4 * MIB, &[UUID]), 0);
     assert_eq!(program.free(MEMORY), 0);
@@ -286,7 +286,7 @@ fn a_gpu_that_is_unregistered_has_no_mapping_left() {
 }
 
 #[test]
-fn a_mapping_that_is_said_to_have_failed_is_unmapped() {
+fn mapping_reported_failed_is_unmapped() {
     let mut program = with_memory();
     driver_says(&mut program, NvStatus::NV_ERR_NO_MEMORY.0);
     let status = map(&mut program, BASE, 4 * MIB, &[UUID]);
@@ -298,7 +298,7 @@ fn a_mapping_that_is_said_to_have_failed_is_unmapped() {
 }
 
 #[test]
-fn a_failed_mapping_that_cannot_be_unmapped_counts_as_made() {
+fn failed_mapping_still_mapped_counts() {
     let mut program = with_memory();
     program.driver = Box::new(|parts| if parts[0].bytes.len() == 16 { 0 } else { -11 });
     let mut params = vec![0; 9264];

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_of_the_running_driver_are_found_behind_their_links() {
+    fn libraries_are_found_behind_their_links() {
         let host = host("libraries");
         cache(&host);
         let both = [Capability::Compute, Capability::Utility];
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_a_cache_is_searched_by_folder() {
+    fn host_without_cache_is_searched_by_folder() {
         let host = host("folders");
         let found = find(&host.0, "580.159.04", &[Capability::Video]).expect("found");
         assert_eq!(found.libraries.len(), 1);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_cache_is_an_error_and_not_an_empty_host() {
+    fn broken_cache_is_an_error() {
         let host = host("broken");
         host.file("/etc/ld.so.cache", b"glibc-ld.so.cache1.1 but no more");
         let error = find(&host.0, "580.159.04", &Capability::ALL).expect_err("an error");

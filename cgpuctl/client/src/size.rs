@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_amount_can_be_a_part_of_the_whole() {
+    fn amount_can_be_a_percentage() {
         let of = |text: &str| text.parse::<Amount>().map(|amount| amount.of(1001));
         assert_eq!(of("50%"), Ok(Bytes(500)));
         assert_eq!(of("100 %"), Ok(Bytes(1001)));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shown_size_can_be_typed_and_is_never_more_than_the_real_one() {
+    fn shown_size_is_typeable_and_rounded_down() {
         for (bytes, shown) in [
             (0, "0 B"),
             (1023, "1023 B"),

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_process_is_left_out() {
+    fn lines_without_a_process_are_skipped() {
         assert_eq!(process("PID: 4711 Mem: 1024"), Some((4711, 1024)));
         for line in ["Free: 1024", "PID: x Mem: 1", "PID: 1 Mem: ", ""] {
             assert_eq!(process(line), None, "{line}");

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_reaches_the_real_gpu_is_found() {
+    fn container_with_the_real_gpu_is_found() {
         let none = r#"{"allow": false, "access": "rwm"}"#;
         for (linux, found) in [
             ("{}".to_owned(), false),

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_group_of_a_process_is_found_in_both_versions() {
+    fn cgroup_is_found_in_both_versions() {
         let v2 = "0::/machine.slice/libpod-1.scope/container\n";
         let wanted = "machine.slice/libpod-1.scope/container";
         assert_eq!(group_of(v2), Some(Group::V2(wanted.into())));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn our_numbers_are_allowed_and_the_rest_is_the_old_programs() {
+    fn own_device_numbers_are_allowed_first() {
         let device = |minor| HostNode {
             path: String::new(),
             major: 511,

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_told_from_a_later_one_of_its_number() {
+    fn reused_process_id_is_recognised() {
         let own = i32::try_from(std::process::id()).expect("a number");
         let at = began(own).expect("it runs");
         assert_eq!(began(own), Some(at));

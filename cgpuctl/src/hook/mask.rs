@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_gpus_are_not_there_and_nobody_makes_nodes() {
+    fn other_gpus_and_mknod_are_masked() {
         let folder = std::env::temp_dir().join(format!("cgpu-mask-{}", std::process::id()));
         for (path, text) in [
             ("version", "NVRM version: 580\n"),

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_compute_is_a_cap_or_refused() {
+    fn compute_limit_is_a_cap_or_refused() {
         let on = |policies: [Policy; 3], percent: &str| {
             let mut gpus = gpus();
             for (gpu, policy) in gpus.iter_mut().zip(policies) {

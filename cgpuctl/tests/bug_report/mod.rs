@@ -52,7 +52,7 @@ fn contents(path: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_report_has_what_a_fault_needs_and_no_secret() {
+fn bug_report_has_facts_and_no_secret() {
     let fake = host();
     std::fs::create_dir_all(fake.path_of("/tmp")).expect("made");
     let said = done(&fake, "bug-report --output /tmp/report.tar");
@@ -81,7 +81,7 @@ fn a_report_has_what_a_fault_needs_and_no_secret() {
 }
 
 #[test]
-fn a_report_says_what_is_missing_and_overwrites_nothing() {
+fn bug_report_names_gaps_and_overwrites_nothing() {
     let fake = host();
     fake.with(|s| s.unloaded = true);
     let fake = fake.file("/tmp/there.tar", "mine");

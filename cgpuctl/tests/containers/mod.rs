@@ -75,7 +75,7 @@ fn container_commands_print_their_goldens() {
 }
 
 #[test]
-fn the_file_is_valid_by_the_rules_of_cdi() {
+fn file_is_valid_by_cdi_rules() {
     let host = described();
     let spec = read(&host);
     assert_eq!(faults(&spec), Vec::<String>::new());
@@ -187,7 +187,7 @@ fn watching_writes_the_file_again_at_every_change() {
 }
 
 #[test]
-fn a_name_that_cdi_does_not_know_is_left_out_with_a_warning() {
+fn name_invalid_in_cdi_is_skipped_with_warning() {
     let host = host();
     done(&host, "inst create end. --gpu 0 --mem 1GiB");
     let ran = run(&host, "cdi generate");

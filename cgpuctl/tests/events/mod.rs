@@ -85,7 +85,7 @@ fn each_line_is_an_object_for_programs() {
 }
 
 #[test]
-fn events_of_a_module_that_is_gone_are_an_error() {
+fn events_fail_when_the_module_goes() {
     let fake = Fake::new(1);
     fake.with(|s| s.unloaded = true);
     fails(&fake, "events", Exit::NotLoaded);

@@ -44,7 +44,7 @@ fn given(host: &Fake, point: &str, state: &str) -> (Exit, String) {
 const ASKS: [&str; 2] = ["CGPU_MEM=1GiB", "NVIDIA_VISIBLE_DEVICES=0"];
 
 #[test]
-fn a_container_that_asks_for_nothing_is_let_alone_also_without_the_module() {
+fn container_without_settings_stays_unchanged() {
     let host = Fake::new(1).fail(Op::Open, 0, Errno::ENOENT);
     for environment in [&["PATH=/bin"][..], &["CGPU_DISABLE=1", "CGPU_MEM=1GiB"]] {
         let (exit, said) = call(&host, "create-runtime", environment, "{}");
@@ -145,7 +145,7 @@ fn the_next_call_removes_a_containers_remains() {
 }
 
 #[test]
-fn an_instance_that_is_still_in_use_stays_for_the_next_time() {
+fn instance_in_use_stays_for_next_time() {
     let host = with_gone(busy_host());
     host.with(|s| s.instances.iter_mut().for_each(|i| i.open_files = 1));
     let (exit, said) = call(&host, "collect", &[], "{}");

@@ -75,7 +75,7 @@ fn a_parser_of_prometheus_reads_the_figures() {
 }
 
 #[test]
-fn instances_are_told_also_while_the_driver_is_away() {
+fn instances_are_reported_without_the_driver() {
     let host = busy_host().fail(Op::Gpus, 0, errno(Cause::DriverMissing));
     let page = done(&host, "metrics");
     assert!(
@@ -148,7 +148,7 @@ fn over_http_it_is_the_same_page() {
 }
 
 #[test]
-fn a_missing_module_is_no_end_of_the_server() {
+fn server_survives_a_missing_module() {
     let host = busy_host().fail(Op::Open, 0, Errno::ENOENT);
     let answers = ask(&host, &["GET /metrics", "GET /metrics"]);
     assert!(answers[0].starts_with("HTTP/1.1 503"), "{}", answers[0]);

@@ -53,7 +53,7 @@ fn settings_that_are_refused_leave_none_changed() {
 }
 
 #[test]
-fn a_limit_can_be_a_part_of_the_gpu() {
+fn limit_can_be_a_percentage() {
     let fake = Fake::new(2);
     fake.with(|s| s.gpus[1].memory_bytes = 10 << 30);
     let limits = || {

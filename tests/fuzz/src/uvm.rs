@@ -150,7 +150,7 @@ mod tests {
     const GPU: [u8; 16] = [1; 16];
 
     #[test]
-    fn a_mapping_is_held_as_long_as_a_piece_is_left() {
+    fn mapping_is_held_until_its_last_piece() {
         let mut spaces = Spaces::default();
         assert!(spaces.map(1, GPU, 0x1000, 0x1000, 7).is_none(), "no range");
         assert!(spaces.create(1, 0, 0x10000));

@@ -410,7 +410,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uuid_is_replaced_as_bytes_and_as_text() {
+    fn uuid_is_replaced_in_bytes_and_text() {
         let uuid = "f8f64e458353f29b074b651f511e5d7f";
         let text = hex(b"GPU-f8f64e45-8353-f29b-074b-651f511e5d7f");
         let hidden = Hidden::parse(uuid);

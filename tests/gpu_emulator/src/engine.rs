@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn more_groups_than_the_model_has_take_no_time() {
+    fn groups_beyond_the_model_take_no_time() {
         let mut engine = engine();
         let begin =
             |engine: &mut ComputeTime, n| engine.submit(1, (channel(n), group(n)), MS, false);

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn copy_engines_share_the_first_runlist_as_the_model_says() {
+    fn copy_engines_share_the_first_runlist() {
         let model = GpuModel::h200();
         let engines = of(&model);
         let shared = engines.iter().filter(|engine| engine.runlist == 0).count() as u32;

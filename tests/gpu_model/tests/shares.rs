@@ -39,7 +39,7 @@ const LONG: Habit = Habit {
 
 /// The worst pairs of the bench, so that `cargo test` shows them too.
 #[test]
-fn a_program_that_waits_for_each_kernel_has_its_share_beside_long_ones() {
+fn waiting_program_has_its_share() {
     for weights in [[75, 25], [50, 50]] {
         for (a, b) in [(SHORT, LONG), (LONG, SHORT)] {
             let line = pair(RMAPI, weights, a, b);
@@ -52,7 +52,7 @@ fn a_program_that_waits_for_each_kernel_has_its_share_beside_long_ones() {
 /// launches meanwhile is not heard of, and one that launches all the time touches the gate before
 /// the thread hears that it was moved.
 #[test]
-fn gates_that_are_moved_late_cost_nobody_their_share() {
+fn late_gates_cost_no_share() {
     let busy = Habit {
         kernel: 15 * US,
         depth: 8,
@@ -78,7 +78,7 @@ fn gates_that_are_moved_late_cost_nobody_their_share() {
 /// The gate is armed 4 ms after a launch: of kernels that are a little longer only what is beyond
 /// that is seen.
 #[test]
-fn kernels_a_little_longer_than_a_gate_is_open_are_no_silence() {
+fn kernels_longer_than_gates_are_no_silence() {
     let deep = Habit {
         kernel: 800 * US,
         depth: 8,
@@ -115,7 +115,7 @@ fn high_priority_has_the_gpu_within_two_milliseconds() {
 }
 
 #[test]
-fn a_suspended_instance_stops_at_once_and_loses_no_work() {
+fn suspended_instance_stops_and_loses_no_work() {
     let middle = Habit {
         kernel: 16 * MS,
         depth: 4,
@@ -244,7 +244,7 @@ fn a_short_burst_keeps_nobody_waiting() {
 
 /// The others have what one instance leaves unused; under a hard policy no instance has it.
 #[test]
-fn hard_and_soft_policies_differ_in_what_is_left_over() {
+fn hard_policies_leave_idle_time_unused() {
     let habits = [SHORT, LONG];
     let programs = [(SHORT, weight(20)), (LONG, weight(30))];
     let mut driven = started(Policy::Fixed, &programs);
@@ -282,7 +282,7 @@ fn kernels_that_become_long_are_no_silence() {
 /// A program that thinks for 30 ms between short bursts: its silence is believed, so that the other
 /// one has what it leaves.
 #[test]
-fn a_program_that_thinks_leaves_the_gpu_to_the_others() {
+fn thinking_program_leaves_the_gpu() {
     let burst = Habit {
         kernel: 500 * US,
         depth: 1,
@@ -310,7 +310,7 @@ fn a_program_that_thinks_leaves_the_gpu_to_the_others() {
 /// A share can be off by what one window is of its time in 2 s, so the moment at which one
 /// looks matters.
 #[test]
-fn sixteen_of_unequal_weight_have_their_shares_whenever_one_looks() {
+fn sixteen_unequal_instances_have_their_shares() {
     let habit = Habit {
         kernel: 16 * MS,
         depth: 8,
@@ -343,7 +343,7 @@ fn sixteen_of_unequal_weight_have_their_shares_whenever_one_looks() {
 /// tell them apart, at whatever moments they are taken; without them a neighbour loses what it
 /// should have, and a cap does not hold.
 #[test]
-fn kernels_of_seconds_have_their_share_by_the_drivers_samples() {
+fn long_kernels_have_shares_by_samples() {
     let error = |mechanisms, age, programs: &[(Habit, Terms)]| {
         let rules = rules(Policy::Weight, Period::Latency);
         let outcomes = run_from(age, 1000 * MS, mechanisms, rules, programs);
@@ -401,7 +401,7 @@ fn share(driven: &mut Driven, habits: &[Habit; 2]) -> f64 {
 /// Queues that are full are shared by the hardware's own time slices, without a call; a program
 /// that waits for its kernels from now on is not left with what these would give it.
 #[test]
-fn full_queues_share_by_slices_until_one_is_not_full() {
+fn full_queues_share_by_slices() {
     let habits = [SHORT, DEEP].map(|habit| Habit { depth: 8, ..habit });
     let programs = habits.map(|habit| (habit, weight(1)));
     let mut driven = started(Policy::Weight, &programs);
@@ -496,7 +496,7 @@ fn slices_end_at_once_when_something_changes() {
 
 /// If slices cannot be set there are windows.
 #[test]
-fn full_queues_share_by_windows_where_there_are_no_slices() {
+fn full_queues_share_by_windows_without_slices() {
     let without = Mechanisms {
         timeslice: false,
         ..Mechanisms::ALL
@@ -513,7 +513,7 @@ fn full_queues_share_by_windows_where_there_are_no_slices() {
 /// It launches a kernel of 100 us every 150 us, up to 12 ahead: when its doorbell is touched says
 /// nothing of who has the GPU. Slices are tried, and left before that costs it much.
 #[test]
-fn a_program_that_launches_ahead_is_not_taken_to_have_the_gpu() {
+fn program_launching_ahead_keeps_its_windows() {
     let ahead = Habit {
         kernel: 100 * US,
         depth: 12,
@@ -534,7 +534,7 @@ fn a_program_that_launches_ahead_is_not_taken_to_have_the_gpu() {
 /// What it has queued when it stops keeps the GPU for 405 ms of its time. Then it is silent, and
 /// was at work when it was last seen: it has its windows until four samples found nobody at work.
 #[test]
-fn one_that_stops_after_long_kernels_is_known_to_be_idle() {
+fn program_stopped_after_long_kernels_is_idle() {
     let long = |depth| Habit { depth, ..LONG };
     let programs = [
         (SHORT, 1),
@@ -656,7 +656,7 @@ fn a_thinker_leaves_the_gpu_to_others() {
 /// A kernel of 2 s takes 8 s of a quarter, in which its program is silent. From when the driver's
 /// samples have found it for the first time its weight holds, whenever they are taken.
 #[test]
-fn kernels_longer_than_any_silence_keep_to_their_weights() {
+fn kernels_longer_than_silences_keep_weights() {
     for phase in 0..6 {
         for kernel in [800 * MS, 2000 * MS] {
             let long = Habit { kernel, depth: 1 };

@@ -27,7 +27,7 @@ fn neighbour(waits: bool, call: impl Fn(&mut Gpu, u32, u32)) -> Nanos {
 }
 
 #[test]
-fn a_kernel_that_waits_is_not_taken_off_by_any_call() {
+fn waiting_kernel_is_not_preempted() {
     let calls: [fn(&mut Gpu, u32, u32); 4] = [
         |_, _, _| {},
         |gpu, _, channel| gpu.switch(channel, true),
@@ -41,7 +41,7 @@ fn a_kernel_that_waits_is_not_taken_off_by_any_call() {
 }
 
 #[test]
-fn the_mode_of_a_kernel_that_runs_can_be_changed() {
+fn mode_of_a_running_kernel_can_change() {
     let ended = neighbour(true, |gpu, group, channel| {
         gpu.switch(channel, true);
         gpu.set_waits(group, false);

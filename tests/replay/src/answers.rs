@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn of_parameters_that_were_cut_off_only_the_recorded_ones_count() {
+    fn cut_parameters_count_as_far_as_recorded() {
         let cut = control("0x111", "01000000", "02000000")
             .replace("0400000000000000\"", "0800000000000000\"");
         let (t, order) = trace(&[&cut]);

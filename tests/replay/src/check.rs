@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answers_of_each_recording_fit_into_one_write() {
+    fn answers_of_each_recording_fit_one_write() {
         for trace in recordings() {
             let order = crate::orchestrate::merged(std::slice::from_ref(&trace));
             let blob = crate::answers::blob(std::slice::from_ref(&trace), &order);

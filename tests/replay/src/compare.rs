@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn free_memory_may_differ_by_what_no_call_names() {
+    fn free_memory_may_differ_by_unnamed_memory() {
         let answer = |kib| {
             let mut bytes = [0; 12];
             put_u32(&mut bytes, 0, 1);

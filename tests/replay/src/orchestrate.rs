@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn recordings_are_merged_by_time_and_keep_their_own_order() {
+    fn merged_recordings_keep_time_and_order() {
         let order = merged(&[trace(&[1.0, 3.0, 2.0]), trace(&[2.5, 2.6])]);
         assert_eq!(order, [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2)]);
     }
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_make_the_calls_and_say_what_became_of_them() {
+    fn processes_make_calls_and_report_them() {
         let traces = [trace(&[1.0]), trace(&[2.0, 3.0])];
         let mut seen = Vec::new();
         let nodes = [Nodes::Direct, Nodes::Direct];

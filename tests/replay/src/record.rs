@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_could_not_be_read_whole_is_the_input() {
+    fn partly_read_output_is_the_input() {
         let both = before(Some("01020304".into()), Some("0902".into())).expect("hex");
         assert_eq!(both.expect("some").output, [9, 2, 3, 4]);
     }

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_another_process_is_known_unless_hidden_by_an_own_one() {
+    fn foreign_client_is_known_unless_hidden() {
         let mut s = ReplaySpace::default();
         s.add_foreign(5 << 16, 1);
         assert_eq!(s.client(5 << 16), 1);

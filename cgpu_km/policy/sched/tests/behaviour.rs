@@ -261,7 +261,7 @@ fn high_priority_interrupts_a_window() {
 }
 
 #[test]
-fn a_change_of_policy_takes_effect_within_a_turn() {
+fn policy_change_takes_effect_within_a_turn() {
     let mut bench = Bench::of_two([10, 30]);
     bench.run(500 * MS, &[A, B]);
     bench.set_policy(Policy::Preemptive);

@@ -20,7 +20,7 @@ fn turns(channels: u32) -> (usize, [Nanos; 2]) {
 }
 
 #[test]
-fn a_turn_takes_as_many_calls_as_the_limit_has_room_for() {
+fn turns_keep_to_the_limit_of_calls() {
     // Off and on: one call each for up to 64 channels, two for the limit of one of 16 instances.
     let limit = default_limit(16);
     for (channels, most) in [(8, 2), (64, 2), (limit, 4)] {

@@ -133,7 +133,7 @@ pub(crate) mod tests {
 
     /// The cache of the machine that the tests run on, as its own `ldconfig -p` prints it.
     #[test]
-    fn the_cache_of_this_machine_reads_as_ldconfig_reads_it() {
+    fn cache_reads_as_ldconfig_reads_it() {
         let Ok(bytes) = std::fs::read("/etc/ld.so.cache") else {
             return;
         };

@@ -26,7 +26,7 @@ const HELD: Duration = Duration::from_millis(500);
 const MOST: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_program_starts_while_the_accounting_are_in_use() {
+fn program_starts_while_accounting_is_locked() {
     let own = std::env::current_exe().expect("it runs");
     // Cargo puts what tests are built with beside them.
     let library = own.with_file_name("libcgpu_preload.so");

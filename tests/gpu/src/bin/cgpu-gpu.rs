@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_the_tables_do_not_know_are_named() {
+    fn unknown_calls_are_named() {
         let control = |cmd: &str, size: u64| {
             json!({
                 "op": "ioctl", "path": "/dev/nvidiactl", "req": "0xc020462a",

@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn static_info_has_the_memory_less_what_is_reserved() {
+    fn static_info_has_memory_without_the_reserve() {
         let facts = facts();
         let mut body = vec![0xff; facts.abi.size("GspStaticConfigInfo")];
         static_info(&facts, &mut body).expect("has room");

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn acquire_holds_the_channel_until_the_value_is_there() {
+    fn acquire_holds_the_channel_until_its_value() {
         let (mut memory, space, mut channel) = bench();
         let mut words = semaphore(0, 5);
         words.extend(semaphore(1, 6));

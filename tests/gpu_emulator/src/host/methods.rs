@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn values_go_to_one_method_or_to_the_next() {
+    fn values_go_to_one_or_following_methods() {
         let same = 3 << 29 | 2 << 16 | 0x100 >> 2;
         let once = 5 << 29 | 3 << 16 | 0x200 >> 2;
         let words = [same, 1, 2, once, 3, 4, 5];

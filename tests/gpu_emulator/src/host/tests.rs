@@ -123,7 +123,7 @@ fn a_channel_that_is_scheduled_ends_its_kernel() {
 }
 
 #[test]
-fn a_kernel_ends_with_its_channel_on_the_runlist() {
+fn kernel_ends_on_the_runlist() {
     let mut bench = HostBench::new();
     bench.ring();
     assert!(bench.host.schedule(CHANNEL, false));
@@ -135,7 +135,7 @@ fn a_kernel_ends_with_its_channel_on_the_runlist() {
 }
 
 #[test]
-fn a_stopped_channel_runs_when_its_group_is_scheduled() {
+fn stopped_channel_runs_when_scheduled() {
     let mut bench = HostBench::new();
     assert!(bench.host.schedule(CHANNEL, false));
     bench.ring();

@@ -214,7 +214,7 @@ task_struct         170    180   9216    3    8 : tunables    0    0    0 : slab
     }
 
     #[test]
-    fn pages_that_are_missing_are_told_from_what_goes_up_and_down() {
+    fn leaks_are_told_from_fluctuation() {
         let of = |available: [u64; 9]| {
             let sample = |available_kib| Sample {
                 at_s: 0,
