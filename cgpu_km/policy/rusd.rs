@@ -9,10 +9,13 @@
 //! and a section of the tenant's page is written as the driver writes it: stamp, data, stamp.
 
 use super::share_view::FbView;
-use crate::nvidia::rusd::{
-    Content, Layout, Section, Stamp, PAIR_BEGIN, PAIR_END, PAIR_WRAP, SEQ_START, WRITE_IN_PROGRESS,
+use crate::{
+    nvidia::rusd::{
+        Content, Layout, Section, Stamp, PAIR_BEGIN, PAIR_END, PAIR_WRAP, SEQ_START,
+        WRITE_IN_PROGRESS,
+    },
+    store::{Exhausted, List},
 };
-use crate::store::{Exhausted, List};
 
 /// How often a section is read that the driver writes meanwhile; as often as NVIDIA's own readers
 /// do (`RUSD_READ_DATA`, cl00de.h).

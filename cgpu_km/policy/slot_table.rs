@@ -212,8 +212,7 @@ impl SlotTable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::slots::Slots;
-    use super::*;
+    use super::{super::slots::Slots, *};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

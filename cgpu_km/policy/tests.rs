@@ -18,9 +18,11 @@ mod scale;
 mod smoke;
 
 use super::{channel_limit::Engines, *};
-use crate::nvidia::class::Kind;
-use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
-use crate::nvidia::memory::PageSize;
+use crate::nvidia::{
+    class::Kind,
+    handle::{ClassId, ClientHandle, ObjectHandle},
+    memory::PageSize,
+};
 use proptest::test_runner::Config as ProptestConfig;
 
 /// Arbitrary, as all numbers in these tests are that nothing is said about.

@@ -25,9 +25,7 @@ use crate::{
     whole::whole,
 };
 use proptest::prelude::*;
-use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::{cell::Cell, collections::BTreeMap, rc::Rc};
 
 mod believed;
 mod lists;

@@ -22,6 +22,11 @@ main: host cgpu_km_main
 CARGO = '[package]\nname = "cgpu_km"\n[lib]\npath = "host.rs"\n'
 # An associated type is named in its trait and in each `impl`.
 ASSOCIATED = "trait Counts {\n    type By;\n}\nimpl Counts for u8 {\n    type By = u8;\n}\n"
+# These stand for themselves: one is public, one has an attribute, one is of another module.
+IMPORTS = (
+    "use std::{fmt, io};\npub use std::fs;\n#[cfg(test)]\nuse std::mem;\n"
+    "mod own {\n    use std::io;\n}\nfn f() {\n    use std::fs;\n}\n"
+)
 # A facade passes its part's item on, and the part uses the facade's: nobody needs both at once.
 FACADE = (
     "mod facade_part;\npub use facade_part::Part;\npub fn own() {}\n"
@@ -40,6 +45,7 @@ CLEAN = {
     + 'const WORD: &str = "unsafe { x.unwrap() }";\n'
     + "// CAST: u32 fits.\nlet x = y as u64;\n"
     + ASSOCIATED
+    + IMPORTS
     + FACADE,
     "cgpu_km/policy/facade_part.rs": HEAD + "pub struct Part;\nfn f() { super::own(); }\n",
     "cgpu_km/os_interface.rs": HEAD + "mod user;\n",
@@ -165,6 +171,12 @@ FAULTS = (
     ),
     ("floors", "ARCHITECTURE.md", {"ARCHITECTURE.md": ARCHITECTURE.replace("edge:", "edge: gone")}),
     ("floors", "ARCHITECTURE.md", {"ARCHITECTURE.md": ARCHITECTURE.replace("```floors", "```")}),
+    one("imports", "cgpu_km/policy/a.rs", "use crate::b::B;\nuse std::io;\nuse crate::c::C;\n"),
+    one(
+        "imports",
+        "cgpu_km/policy/a.rs",
+        "use std::io;\nmod tests {\n    use std::fs;\n    use std::{fmt, io};\n}\n",
+    ),
     one("functions", "cgpu_km/policy/a.rs", LONG),
     one("functions", "tests/vm/a.sh", LONG_IN_TESTS, head=SCRIPT),
     one("functions", "tests/fake_nvidia/a.c", LONG_IN_C),

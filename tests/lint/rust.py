@@ -52,6 +52,14 @@ class Braces:
         """The depth before the character at this place."""
         return self.depths[bisect.bisect_left(self.places, at) - 1]
 
+    def opening(self, at):
+        """Where the innermost brace around this place opens; -1: there is none."""
+        index = bisect.bisect_left(self.places, at) - 1
+        inside = self.depths[index]
+        while index and not self.depths[index - 1] < inside == self.depths[index]:
+            index -= 1
+        return self.places[index]
+
     def end(self, opened):
         """Where the brace that opens here is closed."""
         index = bisect.bisect_left(self.places, opened)

@@ -214,6 +214,28 @@ def lengths(path, text, sources):
             yield found.group(1), sources.line(path, found.start()), found.group(0).count("\n") + 1
 
 
+def imports(sources):
+    """A module has one `use` for each root, and nests in it what it takes. A `use` with an
+    attribute or a doc comment stands for itself."""
+    for path, text in sources.files.items():
+        if not path.endswith(".rs") or "/generated" in path:
+            continue
+        code, braces, first = sources.code(path), sources.braces(path), {}
+        for found in rust.USE.finditer(code):
+            opened = braces.opening(found.start())
+            if opened >= 0 and not re.search(r"\bmod\s+\w+\s*$", code[:opened][-80:]):
+                continue
+            line = sources.line(path, found.end())
+            above = text[: found.end() - len(found.group(0).lstrip())].rstrip().rpartition("\n")[2]
+            if above.lstrip().startswith(("///", "#[")):
+                continue
+            root, nested, _ = found.group(2).partition("::")
+            key = (opened, (found.group(1) or "").strip(), root.strip())
+            if nested and key in first:
+                yield path, line, f"`use {root}::` stands in line {first[key]}, too: nest them"
+            first.setdefault(key, line)
+
+
 def functions(sources):
     """A function fits a screen."""
     for path, text in sources.files.items():
@@ -365,6 +387,7 @@ RULES = (
     cycles,
     parent_cycles,
     floors,
+    imports,
     functions,
     test_names,
     types,

@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What the real apiserver, scheduler and controllers make of this driver's GPUs.
 
-use crate::connection::Connection;
-use crate::kubelet::TestKubelet;
-use crate::patience::{must, until, wait, Outcome};
-use crate::world::{named, shape, World, WorldNode};
+use crate::{
+    connection::Connection,
+    kubelet::TestKubelet,
+    patience::{must, until, wait, Outcome},
+    world::{named, shape, World, WorldNode},
+};
 use cgpu_dra::{
     failures::Failures,
     proto::{HealthResponse, HealthStatus},
 };
 use cgpu_fake::H200;
 use cgpu_uapi::{Instance, InstanceKey, Name};
-use k8s_openapi::api::{
-    core::v1::Pod,
-    resource::v1::{ResourceClaim, ResourceSlice},
+use k8s_openapi::{
+    api::{
+        core::v1::Pod,
+        resource::v1::{ResourceClaim, ResourceSlice},
+    },
+    apimachinery::pkg::apis::meta::v1::Condition,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     Api,

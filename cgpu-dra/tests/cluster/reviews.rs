@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The chart's webhook, asked by the real apiserver.
 
-use crate::control_plane::port;
-use crate::patience::{must, wait, Outcome};
-use crate::world::{chart, render, shape, World};
+use crate::{
+    control_plane::port,
+    patience::{must, wait, Outcome},
+    world::{chart, render, shape, World},
+};
 use cgpu_dra::{compat, web, webhook::Webhook};
 use k8s_openapi::{
     api::{

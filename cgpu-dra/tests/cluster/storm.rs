@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Many claims, many nodes, and an apiserver without the feature.
 
-use crate::patience::{must, wait, Outcome};
-use crate::random::{setting, Random};
-use crate::world::World;
+use crate::{
+    patience::{must, wait, Outcome},
+    random::{setting, Random},
+    world::World,
+};
 use cgpu_dra::slices;
 use k8s_openapi::api::{
     core::v1::Pod,

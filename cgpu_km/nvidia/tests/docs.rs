@@ -2,8 +2,10 @@
 //! `docs/memory.md` names tests that exist, and pointers as the tables have them.
 
 use super::*;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 const DOCUMENT: &str = include_str!("../../../docs/memory.md");
 const CONTROLS: &str = include_str!("../../../tests/abi/controls.txt");

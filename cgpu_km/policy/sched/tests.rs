@@ -4,8 +4,10 @@
 //! does.
 
 use super::*;
-use crate::nvidia::handle::{ClientHandle, ObjectHandle};
-use crate::policy::ProcessId;
+use crate::{
+    nvidia::handle::{ClientHandle, ObjectHandle},
+    policy::ProcessId,
+};
 
 mod behaviour;
 mod channels;

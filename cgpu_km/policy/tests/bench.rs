@@ -8,12 +8,15 @@
 //! all of it by what the processor's caches do no longer hold). The tests (`policy/tests/scale.rs`)
 //! count steps instead of time.
 
-use cgpu_km::nvidia::class::Kind;
-use cgpu_km::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
-use cgpu_km::nvidia::memory::PageSize;
-use cgpu_km::policy::{Accounting, Alloc, AllocDone, FileId, GpuId, Map, ProcessId, Span};
-use std::hint::black_box;
-use std::time::Instant;
+use cgpu_km::{
+    nvidia::{
+        class::Kind,
+        handle::{ClassId, ClientHandle, ObjectHandle},
+        memory::PageSize,
+    },
+    policy::{Accounting, Alloc, AllocDone, FileId, GpuId, Map, ProcessId, Span},
+};
+use std::{hint::black_box, time::Instant};
 
 const GPU: GpuId = GpuId(0);
 const FILE: FileId = FileId(1);

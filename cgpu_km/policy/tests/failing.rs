@@ -2,8 +2,7 @@
 //! The accounting when the kernel has no memory for them.
 
 use super::*;
-use crate::nvidia::status::NvStatus;
-use crate::store::failing;
+use crate::{nvidia::status::NvStatus, store::failing};
 
 /// Runs `event` with its first allocation failing, then its second and so on, until none fails.
 /// Says how many it took.

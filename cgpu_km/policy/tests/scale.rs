@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How work grows with the number of objects, counted in steps instead of time.
 
-use super::super::charge::Accounts;
-use super::super::object::Object;
-use super::super::slots::Named;
-use super::*;
+use super::{
+    super::{charge::Accounts, object::Object, slots::Named},
+    *,
+};
 
 #[test]
 fn records_of_an_object_stay_small() {

@@ -3,10 +3,10 @@
 //! that graphics alone makes.
 
 use super::*;
-use crate::nvidia::capability::{
-    self, Capabilities, COMPUTE, GRAPHICS, PROFILING, RDMA, UTILITY, VIDEO,
+use crate::nvidia::{
+    capability::{self, Capabilities, COMPUTE, GRAPHICS, PROFILING, RDMA, UTILITY, VIDEO},
+    handle::{ClassId, ControlCmd, ObjectHandle},
 };
-use crate::nvidia::handle::{ClassId, ControlCmd, ObjectHandle};
 
 const ZCULL_BIND: u32 = 0x2080_1208;
 const GR_GET_CAPS_V2: u32 = 0x0080_1109;

@@ -26,9 +26,11 @@ use calls::{enveloped, Sense, StormRequest};
 use crew::{Flight, Turn};
 use machine::{Met, Task};
 use scale::{Rng, GPUS, TENANTS};
-use std::io::Write;
-use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    io::Write,
+    panic::{catch_unwind, AssertUnwindSafe},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 use world::{StormKind, World, LIMIT};
 
 const STEPS: u64 = 1_000_000;

@@ -2,17 +2,16 @@
 //! A call of the process that we are in, on a file of the driver: what `dispatch.rs` and
 //! `os_interface` are in the kernel.
 
-use crate::state::{Place, State};
-use crate::sys;
-use crate::times;
-use cgpu_km::nvidia::nvos::Card;
-use cgpu_km::nvidia::tables::Tables;
-use cgpu_km::policy::{Accounting, FileId, GpuId, ProcessId};
-use cgpu_km::proxy::{
-    self, Call, Errno, Host, Part, PointerAt, Returned, Role, Route, Session, UserAddr,
+use crate::{
+    state::{Place, State},
+    sys, times,
 };
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::Mutex;
+use cgpu_km::{
+    nvidia::{nvos::Card, tables::Tables},
+    policy::{Accounting, FileId, GpuId, ProcessId},
+    proxy::{self, Call, Errno, Host, Part, PointerAt, Returned, Role, Route, Session, UserAddr},
+};
+use std::sync::{atomic::Ordering::Relaxed, Mutex};
 
 /// Most structs of one call: the argument, its parameters, and what those point to.
 const MOST_PARTS: usize = 8;

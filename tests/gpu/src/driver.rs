@@ -3,20 +3,26 @@
 //! counterpart of `cgpu_km/attach.rs`.
 
 use crate::sys;
-use cgpu_km::nvidia::escape::Escape;
-use cgpu_km::nvidia::fb;
-use cgpu_km::nvidia::handle::ControlCmd;
-use cgpu_km::nvidia::nvos::{self, card_info, nvos54, nvos64, version, Card};
-use cgpu_km::nvidia::params::{self, gid_info, id_info, nv0080, perf_boost};
-use cgpu_km::nvidia::rmapi;
-use cgpu_km::nvidia::tables::Tables;
-use cgpu_km::nvidia::version::{Branch, DriverVersion};
-use cgpu_km::policy::BoostCall;
-use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
+use cgpu_km::{
+    nvidia::{
+        escape::Escape,
+        fb,
+        handle::ControlCmd,
+        nvos::{self, card_info, nvos54, nvos64, version, Card},
+        params::{self, gid_info, id_info, nv0080, perf_boost},
+        rmapi,
+        tables::Tables,
+        version::{Branch, DriverVersion},
+    },
+    policy::BoostCall,
+};
+use std::{
+    fmt,
+    fs::{File, OpenOptions},
+    io,
+    os::fd::AsRawFd,
+    time::{Duration, Instant},
+};
 
 /// The GPUs that the driver can have (`NV_MAX_DEVICES`, nvlimits.h).
 const CARDS: usize = 32;

@@ -469,10 +469,14 @@ fn map(file: &File, at: Option<u64>) -> io::Result<*mut State> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgpu_km::nvidia::class::Kind;
-    use cgpu_km::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
-    use cgpu_km::nvidia::memory::PageSize;
-    use cgpu_km::policy::{Alloc, ProcessId};
+    use cgpu_km::{
+        nvidia::{
+            class::Kind,
+            handle::{ClassId, ClientHandle, ObjectHandle},
+            memory::PageSize,
+        },
+        policy::{Alloc, ProcessId},
+    };
 
     #[global_allocator]
     static ALLOCATOR: crate::arena::Allocator = crate::arena::Allocator;

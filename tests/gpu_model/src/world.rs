@@ -2,8 +2,7 @@
 //! Programs on the model: each keeps up to `depth` kernels launched, and launches the next when one
 //! ends.
 
-use crate::gpu::Gpu;
-use crate::{Nanos, US};
+use crate::{gpu::Gpu, Nanos, US};
 use cgpu_km::policy::sched::Position;
 
 /// A kernel's end to the launch of the next one by a program that waited for it. Follows from the

@@ -4,10 +4,12 @@
 //! is lost.
 
 use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Terms};
-use gpu_model::cases::{rules, weight, DEEP};
-use gpu_model::driven::Driven;
-use gpu_model::world::Habit;
-use gpu_model::{Nanos, MS, US};
+use gpu_model::{
+    cases::{rules, weight, DEEP},
+    driven::Driven,
+    world::Habit,
+    Nanos, MS, US,
+};
 
 /// A turn of all, in the period `latency`.
 const PERIOD: Nanos = 32 * MS;

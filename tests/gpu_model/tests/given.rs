@@ -6,10 +6,12 @@
 //! ran is taken as a part of what they run alone in the same time.
 
 use cgpu_km::policy::sched::{InstanceId, Mechanisms, Period, Policy, Terms};
-use gpu_model::cases::{rules, weight, DEEP, KERNELS, SHORT};
-use gpu_model::driven::Driven;
-use gpu_model::world::{alone, Habit};
-use gpu_model::{Nanos, MS, US};
+use gpu_model::{
+    cases::{rules, weight, DEEP, KERNELS, SHORT},
+    driven::Driven,
+    world::{alone, Habit},
+    Nanos, MS, US,
+};
 
 /// How long it is compared.
 const LENGTH: Nanos = 4000 * MS;

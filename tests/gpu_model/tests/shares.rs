@@ -5,12 +5,14 @@
 use cgpu_km::policy::sched::{
     Mechanisms, Period, Policy, Rules, Terms, BURST_DEFAULT, CALLS_PER_SECOND,
 };
-use gpu_model::cases::{
-    by_weight, cap, longest_wait, pair, rules, run_from, weight, DEEP, KERNELS, RMAPI, SHORT,
+use gpu_model::{
+    cases::{
+        by_weight, cap, longest_wait, pair, rules, run_from, weight, DEEP, KERNELS, RMAPI, SHORT,
+    },
+    driven::{Driven, Waiting},
+    world::{alone, Habit},
+    Nanos, MS, US,
 };
-use gpu_model::driven::{Driven, Waiting};
-use gpu_model::world::{alone, Habit};
-use gpu_model::{Nanos, MS, US};
 use proptest::prelude::*;
 
 fn started(policy: Policy, programs: &[(Habit, Terms)]) -> Driven {

@@ -2,8 +2,7 @@
 //! A group whose kernels are not preempted keeps the GPU until its kernel ends, whatever is called,
 //! as was measured (docs/measurements/2026-11-23-latency.md); another one leaves it at once.
 
-use gpu_model::gpu::Gpu;
-use gpu_model::{Nanos, MS};
+use gpu_model::{gpu::Gpu, Nanos, MS};
 
 const LONG: Nanos = 800 * MS;
 const SHORT: Nanos = MS;

@@ -7,8 +7,10 @@
 //! wants it; and then nothing happens any more, and it must come to rest.
 
 use super::*;
-use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed};
+use proptest::{
+    prelude::*,
+    test_runner::{Config, RngSeed},
+};
 use steps::{means, rules, steps, terms, Step, Work, BUSY, QUIET, RETRIED};
 use world::SchedWorld;
 

@@ -5,9 +5,11 @@
 //! comes to the driver, before and after. So the beginnings, the driver's work and the ends of
 //! several calls can come in any order, and in the same order again.
 
-use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
-use std::sync::mpsc::{channel, Receiver, Sender};
-use std::thread::JoinHandle;
+use std::{
+    panic::{catch_unwind, resume_unwind, AssertUnwindSafe},
+    sync::mpsc::{channel, Receiver, Sender},
+    thread::JoinHandle,
+};
 
 enum News {
     Stopped,

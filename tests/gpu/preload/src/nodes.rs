@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The driver's nodes, and the descriptors of this process that stand for them.
 
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    ffi::CStr,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 use cgpu_gpu::state::{Gpu, Place, State};
 use libc::{c_int, c_long};

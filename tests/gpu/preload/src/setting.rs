@@ -3,11 +3,8 @@
 
 use std::sync::OnceLock;
 
-use cgpu_gpu::record::Recorder;
-use cgpu_gpu::state::State;
-use cgpu_gpu::times::Times;
-use cgpu_km::nvidia::tables::Tables;
-use cgpu_km::nvidia::version::Branch;
+use cgpu_gpu::{record::Recorder, state::State, times::Times};
+use cgpu_km::nvidia::{tables::Tables, version::Branch};
 
 /// The instance and the recording that this process was started with.
 pub(crate) struct Setting {
