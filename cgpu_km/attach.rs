@@ -89,14 +89,14 @@ pub struct Driver {
     pub is_assumed: bool,
 }
 
-/// What the driver says of a GPU.
+/// The driver's facts about a GPU.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GpuFacts {
     /// `N` of `/dev/nvidiaN`.
     pub minor: u32,
     /// RM's name for it.
     pub gpu_id: u32,
-    /// What `NV01_DEVICE_0` is allocated by.
+    /// The number by which `NV01_DEVICE_0` is allocated.
     pub device_instance: u32,
     /// Its memory, bytes.
     pub memory_bytes: u64,
@@ -118,13 +118,13 @@ pub struct GpuFacts {
     pub engines: Engines,
     /// As [`uapi::Gpu::mig_mode`].
     pub mig_mode: u32,
-    /// Where its registers are: physical address and length in bytes (BAR0).
+    /// Its registers: physical address and length in bytes (BAR0).
     pub registers: (u64, u64),
-    /// Where its memory can be reached, in the same way (BAR1).
+    /// The window to its memory, in the same way (BAR1).
     pub window: (u64, u64),
 }
 
-/// What a probe found.
+/// The result of a probe.
 pub struct Found {
     /// The driver.
     pub driver: Driver,

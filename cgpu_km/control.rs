@@ -193,7 +193,7 @@ impl Control for Commands {
         self.0.changes()
     }
 
-    /// What instances have, and whether that is more than they may.
+    /// Those that tell how much memory instances have, and whether that is above their limits.
     fn tells(cmd: u32) -> bool {
         matches!(cmd, request::INSTANCE_GET | request::INSTANCE_LIST)
     }
@@ -204,7 +204,7 @@ impl Control for Commands {
     }
 }
 
-/// What an instance is asked to be for.
+/// The capabilities in a request.
 fn capabilities(bits: u32) -> Result<Capabilities, Failure> {
     let capabilities = Capabilities::from_bits(bits);
     capabilities.ok_or_else(|| Cause::UnknownCapability.into())

@@ -203,7 +203,7 @@ fn errno(error: Error) -> Errno {
     Errno(-error.to_errno())
 }
 
-/// What an open file is to the proxy.
+/// The proxy's view of an open file.
 fn session(file: &TenantFile) -> Session {
     Session {
         file: file.id(),

@@ -62,7 +62,7 @@ pub const VERSION: &str = "0.1.0";
 /// The first minor of the tenants' nodes.
 const TENANT_MINORS: u32 = MINORS / 2;
 
-/// What the module's root decides for the registry.
+/// The decisions of the module's root for the registry.
 pub struct Settings {
     /// The branch whose tables are used for a driver of an unknown one; 0: none
     /// (`unsafe_assume_branch`).
@@ -139,7 +139,7 @@ struct InstanceFaces {
     _node: HostNode<TenantNode>,
 }
 
-/// Where a new instance goes.
+/// The place of a new instance.
 struct NewInstance {
     id: u32,
     terms: ShareTerms,
@@ -148,7 +148,7 @@ struct NewInstance {
     gate: Arc<Gate>,
 }
 
-/// What is asked for with a new instance.
+/// The wishes for a new instance.
 pub struct InstanceWish {
     /// Its name.
     pub name: Name,

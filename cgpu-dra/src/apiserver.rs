@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the apiserver says when it refuses.
+//! The apiserver's words when it refuses.
 
 /// The sentence of an error, without the object around it that the apiserver sends as well.
 pub fn sentence(error: &kube::Error) -> String {

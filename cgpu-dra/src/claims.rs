@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What an allocated ResourceClaim asks of this node, as instances to be made.
+//! The wishes of an allocated ResourceClaim to this node, as instances to be made.
 
 use crate::{
     config::{ConfigError, GpuConfig},
@@ -30,9 +30,9 @@ pub struct Share {
     pub share_id: Option<String>,
     /// The GPU.
     pub minor: u32,
-    /// What the scheduler has set aside, bytes.
+    /// Memory that the scheduler has set aside, bytes.
     pub memory_bytes: u64,
-    /// What the scheduler has set aside.
+    /// Weight that the scheduler has set aside.
     pub weight: u32,
     /// A number of [`Priority`].
     pub priority: u32,
@@ -208,7 +208,7 @@ fn capacity<'a>(consumed: &'a BTreeMap<String, Quantity>, name: &str) -> Option<
         .or_else(|| consumed.get(&format!("{DRIVER}/{name}")))
 }
 
-/// What class and claim say for a request, the class first.
+/// The configurations of class and claim for a request, the class first.
 fn config(
     request: &str,
     configs: &[DeviceAllocationConfiguration],

@@ -78,7 +78,7 @@ pub enum CompatError {
         name: &'static str,
         /// As read.
         value: u64,
-        /// What it can be.
+        /// The values that it can have.
         range: &'static str,
     },
     /// Resources of two systems.
@@ -108,18 +108,18 @@ pub struct Template {
     pub spec: Value,
 }
 
-/// What becomes of a pod.
+/// A pod with claims in the place of another system's resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conversion {
     /// A JSON patch of the pod.
     pub patch: Vec<Value>,
-    /// What must be in its namespace.
+    /// Templates that must be in its namespace.
     pub templates: Vec<Template>,
-    /// What is not kept, a sentence each.
+    /// Wishes that are not kept, a sentence each.
     pub notes: Vec<String>,
 }
 
-/// What a container asks for.
+/// The resources that a container asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wanted {
     /// Of each GPU; `None`: all.
@@ -302,7 +302,7 @@ fn numbers(container: &str, resources: &Value) -> Result<BTreeMap<&'static str, 
     Ok(found)
 }
 
-/// What a container wants, if it names a resource of one of the systems.
+/// The wish of a container, if it names a resource of one of the systems.
 fn wanted(
     container: &str,
     resources: &Value,
@@ -346,7 +346,7 @@ fn with_claim(resources: &Value, claim: &str) -> Value {
     resources
 }
 
-/// What becomes of a pod; `None` if it names no resource of another system.
+/// Converts a pod; `None` if it names no resource of another system.
 pub fn convert(pod: &Value) -> Result<Option<Conversion>, CompatError> {
     // What is not a pod is refused here, so that all below may be read as one.
     let typed: Pod = serde_json::from_value(pod.clone()).map_err(|_| CompatError::Pod)?;

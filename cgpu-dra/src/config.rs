@@ -44,14 +44,15 @@ struct WrittenConfig {
     burst_ms: Option<u32>,
 }
 
-/// What is said; what is not keeps its default, or what an earlier configuration said.
+/// The settings that a configuration has. Others keep their default, or the value of an earlier
+/// configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuConfig {
     /// How the instance stands to the others on its GPU.
     pub priority: Option<Priority>,
-    /// What becomes of managed memory that does not fit.
+    /// The mode of managed memory that does not fit.
     pub managed: Option<ManagedMode>,
-    /// What it is for.
+    /// The sets of calls that it may make.
     pub capabilities: Option<Capabilities>,
     /// The most GPU time that it is owed after it had no work, milliseconds.
     pub burst_ms: Option<u32>,

@@ -32,10 +32,10 @@ const SERVICE: &str = "/v1beta1.DevicePlugin/";
 const HEALTHY: &str = "Healthy";
 const UNHEALTHY: &str = "Unhealthy";
 
-/// What an operator may choose.
+/// The operator's choices.
 #[derive(Clone, Debug)]
 pub struct PluginSettings {
-    /// Where things are.
+    /// Paths on the node.
     pub places: Places,
     /// The kubelet's folder of device plugins.
     pub folder: PathBuf,

@@ -29,18 +29,18 @@ use tokio::{
     sync::{watch, Notify},
 };
 
-/// What an operator may choose.
+/// The operator's choices.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Name of the node in Kubernetes.
     pub node: String,
-    /// Where things are.
+    /// Paths on the node.
     pub places: Places,
     /// How much of a GPU's memory claims share, percent.
     pub overcommit: u32,
     /// How long a claim that is gone keeps instances that nobody uses.
     pub grace: Duration,
-    /// Where the figures are served.
+    /// The address at which figures are served.
     pub metrics: Option<SocketAddr>,
 }
 
@@ -53,7 +53,7 @@ pub enum DriverError {
     /// A socket, or an address.
     #[error("cannot listen at {at}: {why}")]
     Listen {
-        /// Where.
+        /// The address or the socket's path.
         at: String,
         /// Why.
         why: std::io::Error,

@@ -21,7 +21,7 @@ pub struct NodeGpu {
     pub product: Option<String>,
     /// Memory that claims can have, bytes.
     pub memory_bytes: u64,
-    /// What claims can have of [`WEIGHT_MAX`].
+    /// The part of [`WEIGHT_MAX`] that claims can have.
     pub weight: u32,
     /// Instances that claims can have.
     pub instances: u32,
@@ -36,7 +36,7 @@ pub struct Inventory {
     pub gpus: Vec<NodeGpu>,
 }
 
-/// What instances hold of a GPU.
+/// Memory and weight of a GPU that instances hold.
 #[derive(Clone, Copy, Default)]
 struct Held {
     memory_bytes: u64,

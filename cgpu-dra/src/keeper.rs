@@ -83,9 +83,9 @@ struct Following {
     keeper: Arc<Keeper>,
     uid: Uid,
     plan: Plan,
-    /// What was written to the claim last.
+    /// The status that was last written to the claim.
     written: Option<Vec<AllocatedDeviceStatus>>,
-    /// What was asked for last, and what became of it.
+    /// The last wish for another size, and its outcome.
     asked: Result<Resize, String>,
     resized: Option<Result<(), String>>,
     /// Since when the claim has been gone.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the kubelet calls: the registration of this driver, `DRAPlugin` in its versions v1 and
-//! v1beta1, and the health of the devices.
+//! The services that the kubelet calls: the registration of this driver, `DRAPlugin` in its
+//! versions v1 and v1beta1, and the health of the devices.
 
 use crate::{
     claims::{plan, Plan, PlanError},
@@ -42,7 +42,7 @@ pub type Health = BTreeMap<String, Option<Failure>>;
 
 /// The services.
 pub struct Kubelet {
-    /// Where the plugin's socket is, as the kubelet sees it.
+    /// The path of the plugin's socket, as the kubelet sees it.
     pub endpoint: String,
     /// The node's pool.
     pub pool: String,

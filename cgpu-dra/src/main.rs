@@ -29,7 +29,7 @@ struct Options {
     driver: DriverOptions,
 }
 
-/// What the program does if it is not to be the driver.
+/// The program's other uses.
 #[derive(Subcommand)]
 enum Instead {
     /// Gives out shares of fixed sizes as a device plugin, for clusters before Kubernetes 1.34.
@@ -40,7 +40,7 @@ enum Instead {
 
 #[derive(Args)]
 struct NodeOptions {
-    /// Where the node's root is, as this program sees it.
+    /// The path of the node's root, as this program sees it.
     #[arg(long, env = "HOST_ROOT", default_value = "/")]
     host_root: PathBuf,
     /// Folder of the node below which the NVIDIA driver's user space is installed.
@@ -105,7 +105,7 @@ struct PluginOptions {
 
 #[derive(Args)]
 struct WebhookOptions {
-    /// Where the apiserver asks, like `0.0.0.0:9443`.
+    /// The address for the apiserver's requests, like `0.0.0.0:9443`.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
     /// Certificate, a PEM file.

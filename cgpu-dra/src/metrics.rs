@@ -26,7 +26,7 @@ use std::{
 };
 use tokio::net::TcpListener;
 
-/// What the figures are made of.
+/// The sources of the figures.
 pub struct Metrics {
     /// The node.
     pub node: Arc<dyn Node>,

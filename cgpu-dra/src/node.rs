@@ -13,7 +13,7 @@ use cgpu_client::{
 use nix::errno::Errno;
 use std::path::{Path, PathBuf};
 
-/// What this program needs of the node.
+/// The node, as far as this program needs it.
 pub trait Node: Send + Sync {
     /// Opens the control device.
     fn control(&self) -> Result<Box<dyn Control>, Errno>;
@@ -26,9 +26,9 @@ pub trait Node: Send + Sync {
 /// This machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Where the node's root is, as this program sees it.
+    /// The path of the node's root, as this program sees it.
     pub host_root: PathBuf,
-    /// Where the NVIDIA driver's user space is installed on the node.
+    /// The folder on the node that has the NVIDIA driver's user space.
     pub driver_root: PathBuf,
 }
 
@@ -49,7 +49,7 @@ impl Node for Machine {
     }
 }
 
-/// Where things are on the node.
+/// Paths on the node.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// The journal and the failures.

@@ -36,7 +36,7 @@ pub async fn list(socket: &Path) -> Result<Vec<Use>, String> {
         .map(|answer| uses(&answer))
 }
 
-/// What of an answer is about this driver's claims.
+/// The uses of this driver's claims in an answer.
 pub fn uses(answer: &ListPodResourcesResponse) -> Vec<Use> {
     let mut all = Vec::new();
     for pod in &answer.pod_resources {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-/// What a plugin tells of itself (`pluginregistration`).
+/// A plugin's description of itself (`pluginregistration`).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PluginInfo {
     /// `DRAPlugin`.
@@ -60,7 +60,7 @@ pub struct ClaimsRequest {
     pub claims: Vec<ClaimReference>,
 }
 
-/// What became of claims that were to be prepared. Version v1beta1 lacks `share_id`.
+/// The outcome for claims that were to be prepared. Version v1beta1 lacks `share_id`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PrepareResponse {
     /// By uid.
@@ -68,10 +68,10 @@ pub struct PrepareResponse {
     pub claims: BTreeMap<String, PreparedAnswer>,
 }
 
-/// What became of one claim.
+/// The outcome for one claim.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PreparedAnswer {
-    /// What a container gets.
+    /// The CDI devices for its containers.
     #[prost(message, repeated, tag = "1")]
     pub devices: Vec<PreparedDevice>,
     /// Why nothing.
@@ -99,7 +99,7 @@ pub struct PreparedDevice {
     pub share_id: Option<String>,
 }
 
-/// What became of claims whose pods have ended.
+/// The outcome for claims whose pods have ended.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct UnprepareResponse {
     /// By uid.
@@ -107,7 +107,7 @@ pub struct UnprepareResponse {
     pub claims: BTreeMap<String, UnpreparedAnswer>,
 }
 
-/// What became of one claim.
+/// The outcome for one claim.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct UnpreparedAnswer {
     /// Why something is left.
@@ -166,8 +166,8 @@ pub enum HealthStatus {
     Unhealthy = 2,
 }
 
-/// What the kubelet has given to the containers of its node (`podresources/v1`). Fields that nobody
-/// here reads are left out.
+/// The kubelet's list of the devices that containers of its node have (`podresources/v1`). Fields
+/// that nobody here reads are left out.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListPodResourcesResponse {
     /// The pods.
@@ -206,7 +206,7 @@ pub struct DynamicResource {
     /// Its name.
     #[prost(string, tag = "2")]
     pub claim_name: String,
-    /// What of it the container has.
+    /// The devices of the claim that the container has.
     #[prost(message, repeated, tag = "4")]
     pub claim_resources: Vec<ClaimResource>,
 }
@@ -214,12 +214,12 @@ pub struct DynamicResource {
 /// A device of a claim.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ClaimResource {
-    /// Whose device it is.
+    /// The driver that the device belongs to.
     #[prost(string, tag = "2")]
     pub driver_name: String,
 }
 
-/// What a device plugin tells of itself (`deviceplugin/v1beta1`).
+/// A device plugin's description of itself (`deviceplugin/v1beta1`).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RegisterRequest {
     /// `v1beta1`.
@@ -228,7 +228,7 @@ pub struct RegisterRequest {
     /// Name of its socket in the kubelet's folder.
     #[prost(string, tag = "2")]
     pub endpoint: String,
-    /// What pods ask for, like `cgpu.io/gpu-8g`.
+    /// The resource's name in pods, like `cgpu.io/gpu-8g`.
     #[prost(string, tag = "3")]
     pub resource_name: String,
 }
@@ -268,7 +268,7 @@ pub struct ContainerRequest {
     pub device_ids: Vec<String>,
 }
 
-/// What the containers get.
+/// The additions to each container.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AllocateResponse {
     /// One for each container.
@@ -276,7 +276,7 @@ pub struct AllocateResponse {
     pub container_responses: Vec<ContainerAnswer>,
 }
 
-/// What a container gets. Fields that nobody here writes are left out.
+/// The additions to a container. Fields that nobody here writes are left out.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ContainerAnswer {
     /// Its devices in CDI files.

@@ -47,7 +47,7 @@ pub struct Publisher {
     /// The GPUs when the driver last answered.
     last: Inventory,
     gone: bool,
-    /// What was sent, and what the apiserver made of it.
+    /// The devices that were sent, and those that the apiserver kept.
     sent: Option<(Vec<Device>, Vec<Device>)>,
     generation: i64,
     lost: Arc<Mutex<Vec<&'static str>>>,

@@ -159,7 +159,8 @@ fn taint(failure: &Failure) -> DeviceTaint {
     }
 }
 
-/// What an apiserver took out of the devices that were sent to it, by the names of the fields.
+/// Fields that an apiserver took out of the devices that were sent to it, by the names of the
+/// fields.
 pub fn dropped(sent: &[Device], kept: &[Device]) -> Vec<&'static str> {
     let pairs = || sent.iter().zip(kept);
     let fields: [(&'static str, bool); 3] = [

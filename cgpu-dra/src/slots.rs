@@ -102,7 +102,7 @@ impl FromStr for Profile {
 }
 
 impl Profile {
-    /// What pods ask for.
+    /// The resource's name in pods.
     pub fn resource(&self) -> String {
         format!("cgpu.io/gpu-{}", self.name)
     }
@@ -153,7 +153,7 @@ pub enum SlotError {
         wanted_bytes: u64,
         /// Sum of the weights.
         weight: u64,
-        /// What the GPU has.
+        /// Memory of the GPU, bytes.
         memory_bytes: u64,
     },
     /// The kubelet asks for what is not there.

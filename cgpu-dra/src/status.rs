@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a claim's status says of its instances (`status.devices`), and what the claim's annotations
-//! ask for. Pure: objects in, objects out.
+//! The instances in a claim's status (`status.devices`), and the wishes in the claim's annotations.
+//! Pure: objects in, objects out.
 
 use crate::{
     claims::{Plan, Share},
@@ -25,7 +25,7 @@ pub const MEMORY: &str = "cgpu.io/memory";
 /// On a claim: the weight of its instances.
 pub const WEIGHT: &str = "cgpu.io/weight";
 
-/// What the annotations of a claim ask for.
+/// The wishes in the annotations of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resize {
     /// Limit on each GPU, bytes.
@@ -72,7 +72,7 @@ pub struct Moment {
     pub instances: Vec<Instance>,
     /// Their GPU time.
     pub compute: Vec<InstanceCompute>,
-    /// What became of a wish for another size, if there was one.
+    /// The outcome of a wish for another size, if there was one.
     pub resized: Option<Result<(), String>>,
 }
 

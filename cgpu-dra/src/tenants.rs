@@ -93,7 +93,7 @@ fn files_are(count: u32) -> String {
     }
 }
 
-/// What an errno of the control device means.
+/// The meaning of an errno of the control device.
 pub fn said(errno: Errno) -> String {
     // CAST: errno values are small.
     let words = match Cause::from_errno(errno as i32) {

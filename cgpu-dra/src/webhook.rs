@@ -36,14 +36,14 @@ pub struct Webhook {
     pub client: Client,
 }
 
-/// What is answered to a review.
+/// The answer to a review.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Why not, a sentence.
     pub refused: Option<String>,
     /// A JSON patch.
     pub patch: Vec<Value>,
-    /// What the client is to read.
+    /// Warnings for the client to show.
     pub warnings: Vec<String>,
 }
 

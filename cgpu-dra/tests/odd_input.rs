@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What users of the cluster and the kubelet's socket can say, at random: texts, parameters,
-//! claims and messages that are nearly right. Nothing panics, and nothing that is accepted is out
-//! of range. INPUTS says how many of each kind.
+//! Random words of the cluster's users and of the kubelet's socket: texts, parameters, claims and
+//! messages that are nearly right. Nothing panics, and nothing that is accepted is out of range.
+//! INPUTS says how many of each kind.
 
 mod inventory;
 mod random;
@@ -26,7 +26,7 @@ fn inputs() -> usize {
     setting("INPUTS", 20_000)
 }
 
-/// What is made of random numbers.
+/// Inputs that are made of random numbers.
 struct Maker(Random);
 
 impl Maker {

@@ -15,7 +15,7 @@ fn run(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
         .expect("run")
 }
 
-/// What it says when it fails.
+/// The program's words when it fails.
 fn failure(variables: &[(&str, &str)], arguments: &[&str]) -> String {
     let ended = run(variables, arguments);
     assert!(!ended.status.success(), "{ended:?}");

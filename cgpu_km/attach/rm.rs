@@ -181,8 +181,8 @@ pub(super) fn check(status: Option<u32>) -> Result<(), Failure> {
     }
 }
 
-/// What it means that the driver did not answer a call: a failure of the kernel's own, or of the
-/// driver.
+/// The failure behind a call that the driver did not answer: a failure of the kernel's own, or of
+/// the driver.
 pub(super) fn answer(error: Error) -> Failure {
     if [ENOMEM, EINTR, ERESTARTSYS, EMFILE, ENFILE].contains(&error) {
         Failure::Kernel(error)

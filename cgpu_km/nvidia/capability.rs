@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What an instance is for: sets of calls, by the names that NVIDIA's containers know them by
+//! Capabilities of an instance: sets of calls, by the names that NVIDIA's containers know them by
 //! (`NVIDIA_DRIVER_CAPABILITIES`), and as gVisor's nvproxy divides the driver's calls among them.
 //!
 //! Each entry of the tables says which of the sets allow it, any of them. The lists in `tests/abi`
@@ -25,15 +25,16 @@ pub const VIDEO: Capabilities = Capabilities(capability::VIDEO);
 pub const PROFILING: Capabilities = Capabilities(capability::PROFILING);
 /// Memory for other devices: GPUDirect RDMA, dma-buf.
 pub const RDMA: Capabilities = Capabilities(capability::RDMA);
-/// What every set allows: clients, devices, questions about the GPU.
+/// The calls that every set allows: clients, devices, questions about the GPU.
 pub const BASE: Capabilities = Capabilities(capability::ALL);
-/// What every set but [`UTILITY`] allows: memory, channels, UVM, all that has the GPU do something.
+/// The calls that every set but [`UTILITY`] allows: memory, channels, UVM, all that has the GPU do
+/// something.
 pub const WORK: Capabilities = Capabilities(capability::ALL & !capability::UTILITY);
 
 impl Capabilities {
     /// None of them.
     pub const NONE: Self = Self(0);
-    /// What an instance has for which nothing else was said.
+    /// The capabilities of an instance for which none were named.
     pub const DEFAULT: Self = Self(capability::DEFAULT);
 
     /// The sets with these bits; `None` where there is no bit, or one that is no set.

@@ -3,7 +3,7 @@
 
 use super::{capability::Capabilities, handle::ClassId};
 
-/// What an object is to the module. Classes of one kind differ only in the GPU's generation.
+/// The module's view of an object. Classes of one kind differ only in the GPU's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A client. Made without a parent.
@@ -86,16 +86,16 @@ pub struct ClassEntry {
     pub name: &'static str,
     /// Bytes of parameters that the driver copies; 0: none, a pointer is not looked at.
     pub params: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Whether the parameters may be left out.
     pub presence: Presence,
     /// The sets of capabilities that allow it.
     pub capabilities: Capabilities,
-    /// Where its parameters name a client (`u32`): 0, or one that must be the caller's own. The
-    /// driver asks for none of them whose it is: a device takes over the address space of any
-    /// client (`deviceInitClientShare()` in src/nvidia/src/kernel/gpu/device_share.c), a debugger
-    /// reads the memory of any.
+    /// Offsets at which its parameters name a client (`u32`): 0, or one that must be the caller's
+    /// own. The driver asks for none of them whose it is: a device takes over the address space of
+    /// any client (`deviceInitClientShare()` in src/nvidia/src/kernel/gpu/device_share.c), a
+    /// debugger reads the memory of any.
     pub clients: &'static [usize],
 }
 

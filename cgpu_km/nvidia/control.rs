@@ -35,9 +35,9 @@ pub enum Direction {
 /// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointer {
-    /// Where the pointer (`u64`) lies in the parameters.
+    /// Offset of the pointer (`u64`) in the parameters.
     pub at: usize,
-    /// Where the number of elements behind it (`u32`) lies in the parameters.
+    /// Offset of the number of elements behind it (`u32`) in the parameters.
     pub count_at: usize,
     /// There are as many elements as the square of that number: a table of pairs.
     pub is_squared: bool,
@@ -61,7 +61,7 @@ impl Pointer {
     }
 }
 
-/// What is done about a control beside checking its client, object, sizes and pointers. Each row of
+/// The treatment of a control, beside checks of its client, object, sizes and pointers. Each row of
 /// `tests/abi/controls.txt` says it, and the proxy does what the row says.
 ///
 /// To add a control: see CONTRIBUTING.md.
@@ -158,13 +158,14 @@ pub struct ControlEntry {
     pub name: &'static str,
     /// Bytes of its parameters: the driver refuses any other size. 0: it has none.
     pub params: u32,
-    /// What is done about it.
+    /// Its treatment.
     pub care: Care,
     /// The pointers in them.
     pub pointers: &'static [Pointer],
     /// The sets of capabilities that allow it.
     pub capabilities: Capabilities,
-    /// Where its parameters name a client (`u32`): 0, or one that must be the caller's own.
+    /// Offsets at which its parameters name a client (`u32`): 0, or one that must be the caller's
+    /// own.
     pub clients: &'static [usize],
 }
 

@@ -22,7 +22,7 @@ pub enum Devices {
     Both,
 }
 
-/// What becomes of an escape.
+/// The treatment of an escape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It goes to the driver as it is: it holds no pointer, and no handle that would matter.
@@ -49,9 +49,9 @@ pub struct EscapeEntry {
     pub escape: Escape,
     /// Sizes of its argument.
     pub sizes: Sizes,
-    /// Where it is taken.
+    /// The devices that take it.
     pub devices: Devices,
-    /// What becomes of it.
+    /// Its treatment.
     pub verdict: Verdict,
     /// The sets of capabilities that allow it, where it is not refused altogether.
     pub capabilities: Capabilities,
@@ -154,7 +154,8 @@ macro_rules! escapes {
             $($rule(Escape::$escape $(, $argument)*) $(.only($sets))?,)*
         ];
 
-        /// Where [`TABLE`] has the escape of each number; beyond its end for one that there is not.
+        /// The index in [`TABLE`] of the escape with each number; one beyond its end if there is
+        /// none.
         pub(super) static PLACES: [u8; 256] = {
             let mut places = [u8::MAX; 256];
             let mut place = u8::MAX;
@@ -255,7 +256,7 @@ escapes! {
 }
 
 impl Escape {
-    /// Where the driver's status stands in an argument of `size` bytes; `None` for an escape that
+    /// The field of the driver's status in an argument of `size` bytes; `None` for an escape that
     /// fails with an errno alone.
     pub const fn status(self, size: usize) -> Option<Field<u32>> {
         Some(match self {

@@ -43,7 +43,7 @@ pub const MOST_REGIONS: usize = 16;
 pub const COUNT: Field<u32> = fb_get_info::FB_INFO_LIST_SIZE;
 /// How many pairs the list of [`FbReport::InfoV2`] has.
 pub const COUNT_V2: Field<u32> = fb_get_info_v2::FB_INFO_LIST_SIZE;
-/// Where the list of [`FbReport::InfoV2`] begins in its parameters.
+/// Offset of the list in the parameters of [`FbReport::InfoV2`].
 pub const LIST_V2: usize = fb_get_info_v2::FB_INFO_LIST;
 /// Bytes of a pair.
 pub const PAIR: usize = fb_pair::SIZE;
@@ -66,7 +66,7 @@ pub mod index {
     pub const MAPPABLE_HEAP_SIZE: u32 = 0x0a;
     /// KiB of the largest free piece.
     pub const LARGEST_FREE_REGION_SIZE: u32 = 0x12;
-    /// Where that begins, in KiB.
+    /// The start of that, in KiB.
     pub const LARGEST_FREE_REGION_BASE: u32 = 0x13;
     /// KiB free.
     pub const HEAP_FREE: u32 = 0x16;

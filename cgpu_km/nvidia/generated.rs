@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What `tests/abi/generate.py` wrote, and the tables of each branch among it.
+//! The output of `tests/abi/generate.py`, with the tables of each branch.
 
 use super::{tables::Tables, version::Branch};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Where controls name GPUs and processes.
+//! Names of GPUs and processes in the parameters of controls.
 //!
 //! The driver's answers are the same for every client: all GPUs of the host, and all processes that
 //! the caller's PID namespace has (`gpumgrGetProbedGpuIds()` in gpu_mgr.c and its like,

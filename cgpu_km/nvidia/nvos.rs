@@ -8,7 +8,7 @@ pub const MAGIC: u8 = b'F';
 /// Bytes of what [`nvos64::P_RIGHTS_REQUESTED`] points to (`RS_ACCESS_MASK`, rs_access.h).
 pub const ACCESS_MASK_SIZE: usize = 4;
 
-/// What `NV_ESC_CARD_INFO` tells of one GPU, with the fields of [`card_info`].
+/// One GPU in the answer to `NV_ESC_CARD_INFO`, with the fields of [`card_info`].
 pub type Card = [u8; card_info::SIZE];
 
 /// Bytes of one GPU id in the argument of `NV_ESC_ATTACH_GPUS_TO_FD`.
@@ -37,7 +37,7 @@ pub const MAP_DEFERS_TLB_INVALIDATION: u32 = 1 << 31;
 /// (`NVOS47_FLAGS_DEFER_TLB_INVALIDATION`).
 pub const UNMAP_DEFERS_TLB_INVALIDATION: u32 = 1;
 
-/// What of a handle is asked for: the class of its object
+/// The question about a handle: the class of its object
 /// (`NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID`).
 pub const HANDLE_INFO_CLASS: u32 = 2;
 

@@ -111,8 +111,8 @@ pub fn fabric_memory(params: &[u8]) -> Option<ObjectHandle> {
     sticks.then_some(ObjectHandle(memory))
 }
 
-/// What the page tables of a new address space take, in bytes, as measured on an H200 with driver
-/// 580 (docs/measurements/2026-11-22-page-tables.md): nothing where they are somebody else's
+/// Bytes that the page tables of a new address space take, as measured on an H200 with driver 580
+/// (docs/measurements/2026-11-22-page-tables.md): nothing where they are somebody else's
 /// (`NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED`, nvos.h), UVM's above all, which are charged
 /// as they come.
 pub fn address_space_tables(params: &[u8]) -> u64 {

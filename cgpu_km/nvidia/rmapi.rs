@@ -10,9 +10,9 @@ pub use super::generated::kernel::{disable_channels, operations, request};
 
 use super::{handle::ControlCmd, tables::Tables, version::Branch, wire::Field};
 
-/// Where the number of the call stands.
+/// The number of the call.
 pub const OPERATION: Field<u32> = request::OP;
-/// Where the call's own struct begins.
+/// Offset of the call's own struct.
 pub const ARGUMENT: usize = request::PARAMS;
 /// Bytes of the struct with its largest member in any branch: NVOS46 of 64 bytes, of 580 and later.
 pub const SIZE: usize = 72;

@@ -29,9 +29,9 @@ pub enum Stamp {
 pub const SEQ_START: u64 = 0xff00_0000_0000_0000;
 /// Of a polled section that is being written (`RUSD_TIMESTAMP_WRITE_IN_PROGRESS`).
 pub const WRITE_IN_PROGRESS: u64 = u64::MAX;
-/// What a beginning adds to a [`Stamp::Pair`] (`RUSD_SEQ_BASE0`).
+/// The number that a beginning adds to a [`Stamp::Pair`] (`RUSD_SEQ_BASE0`).
 pub const PAIR_BEGIN: u64 = 1 << 20;
-/// What an end adds (`RUSD_SEQ_BASE1`).
+/// The number that an end adds (`RUSD_SEQ_BASE1`).
 pub const PAIR_END: u64 = PAIR_BEGIN - 1;
 /// After how many changes a pair begins anew (`RUSD_SEQ_WRAP_VAL`).
 pub const PAIR_WRAP: u64 = 1 << 18;
@@ -51,7 +51,7 @@ impl Stamp {
     }
 }
 
-/// What a section reports.
+/// The content of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Two words of 32 bits: size of BAR1 and what is free of it, KiB.
@@ -65,7 +65,7 @@ pub enum Content {
     Bar1InHalves,
     /// The state of the hardware: clocks, temperatures, power, errors.
     Hardware,
-    /// What all programs do together, or each of them: utilisation.
+    /// The activity of all programs together, or of each of them: utilisation.
     Activity,
 }
 
@@ -81,7 +81,7 @@ pub struct Section {
     pub length: usize,
     /// The form of its stamp.
     pub stamp: Stamp,
-    /// What it reports.
+    /// Its content.
     pub content: Content,
 }
 

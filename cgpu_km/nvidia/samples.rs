@@ -20,7 +20,7 @@ pub struct SampleLayout {
     pub ring: usize,
     /// Bytes of a sample.
     pub sample: usize,
-    /// Where a sample names the process that was on the compute engine.
+    /// Offset in a sample of the process that was on the compute engine.
     pub process: usize,
 }
 
@@ -34,8 +34,9 @@ impl SampleLayout {
         gpumon::BUF_SIZE.set(params, bytes);
     }
 
-    /// What came back: when each sample was taken, by the driver's clock, and the process that was
-    /// on the compute engine then. In no order; the places that no sample is in yet are left out.
+    /// The samples that came back: when each was taken, by the driver's clock, and the process that
+    /// was on the compute engine then. In no order; the places that no sample is in yet are left
+    /// out.
     pub fn samples(self, params: &[u8]) -> impl Iterator<Item = (u64, Option<u32>)> + Clone + '_ {
         (0..SAMPLES).filter_map(move |index| {
             let at = gpumon::SAMPLES.checked_add(self.sample.checked_mul(index)?)?;

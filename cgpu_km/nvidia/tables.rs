@@ -18,7 +18,7 @@ use super::{
 pub struct Tables {
     /// The release whose headers and sources they were made from.
     pub release: DriverVersion,
-    /// What holds where nothing else is said.
+    /// The tables that hold where these say nothing.
     pub(super) base: Option<&'static Tables>,
     /// Sorted by class.
     pub(super) classes: &'static [ClassEntry],
@@ -28,9 +28,9 @@ pub struct Tables {
     pub(super) uvm: &'static [UvmEntry],
     /// The sections of `RM_USER_SHARED_DATA`. They are this branch's own, whatever its base has.
     pub shared_data: Layout,
-    /// Where the samples of this branch lie.
+    /// The layout of this branch's samples.
     pub samples: SampleLayout,
-    /// What the base has and this branch has not.
+    /// Entries of the base that this branch has not.
     pub(super) absent: &'static Absent,
 }
 

@@ -6,7 +6,7 @@ use super::{capability::Capabilities, wire::Field};
 
 pub use super::generated::uvm::*;
 
-/// What is done about a command. Each row of `tests/abi/uvm.txt` says it.
+/// The treatment of a command. Each row of `tests/abi/uvm.txt` says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UvmKind {
     /// `UVM_INITIALIZE`: is made one that processes share.
@@ -47,7 +47,7 @@ pub enum UvmKind {
     Plain,
 }
 
-/// What a program wants of its managed memory.
+/// A program's wish about its managed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UvmWish {
     /// To be at one place if possible.
@@ -71,13 +71,13 @@ pub struct UvmEntry {
     pub name: &'static str,
     /// Bytes of its argument; 0: the argument is not looked at.
     pub size: u32,
-    /// Where the result (an [`NvStatus`](super::status::NvStatus)) lies in it.
+    /// The field of the result, an [`NvStatus`](super::status::NvStatus).
     pub status: Field<u32>,
-    /// Where it names a client, which must be the caller's own; 0 there is none.
+    /// The field with a client, which must be the caller's own; 0: there is none.
     pub client: Option<Field<u32>>,
-    /// Where it names an object of that client: an address space, a channel, memory.
+    /// The field with an object of that client: an address space, a channel, memory.
     pub object: Option<Field<u32>>,
-    /// What it is.
+    /// Its treatment.
     pub kind: UvmKind,
     /// The sets of capabilities that allow it.
     pub capabilities: Capabilities,
@@ -131,7 +131,7 @@ pub const MIGRATE_FLAG_ASYNC: u32 = 0x1;
 /// (`UvmGpuMappingAttributes`, uvm_types.h): as many as the branch has room for, each begins with
 /// its UUID.
 pub mod map_gpus {
-    /// Where they begin.
+    /// Offset of the first.
     pub const AT: usize = 24;
     /// The size of one.
     pub const SIZE: usize = 36;

@@ -86,7 +86,7 @@ impl<T> Field<T> {
         }
     }
 
-    /// Where it begins, in bytes.
+    /// Its offset in the struct, in bytes.
     pub const fn offset(self) -> usize {
         self.offset
     }
@@ -128,7 +128,7 @@ impl<T> Items<T> {
         }
     }
 
-    /// Where it begins, in bytes.
+    /// Its offset in the struct, in bytes.
     pub const fn offset(self) -> usize {
         self.offset
     }
@@ -157,7 +157,7 @@ impl<T: Wire> Items<T> {
 mod tests {
     use super::points_into;
 
-    /// What it says in one line.
+    /// The specification, in one line.
     fn plain(bytes: &[u8], base: u64, length: u32) -> bool {
         let mut windows = bytes.windows(8).step_by(4);
         windows.any(|w| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What everything else here is made of: user memory, waiting, threads, clocks, credentials,
-//! frames, and the bindings.
+//! The base of everything else here: user memory, waiting, threads, clocks, credentials, frames,
+//! and the bindings.
 
 pub mod clock;
 pub(super) mod creds;

@@ -64,7 +64,7 @@ pub struct Gate {
 
 struct GateState {
     position: Position,
-    /// What ends the sleep of those who come now. There is one exactly while the gate is shut.
+    /// The event that wakes tasks which come now. There is one exactly while the gate is shut.
     opened: Option<Arc<Completion>>,
 }
 
@@ -79,7 +79,7 @@ struct FileMappings(NonNull<bindings::address_space>);
 // SAFETY: By the invariant it is valid; the kernel's functions for it may be called by any task.
 unsafe impl Send for FileMappings {}
 
-/// What is to be done with a fault.
+/// The result of a fault at a gate.
 enum Touched {
     Passed(bindings::vm_fault_t),
     Wait(Arc<Completion>),

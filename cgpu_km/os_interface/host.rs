@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the host's root and tools use: the control device and `/proc`.
+//! The control device and `/proc`, for the host's root and tools.
 
 pub(super) mod changes;
 pub mod control_device;

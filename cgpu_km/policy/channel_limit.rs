@@ -45,7 +45,7 @@ pub(super) enum EngineKind {
 /// How the engines of a GPU share its runlists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engines {
-    /// What a program says of the engine counts for nothing: every channel can be for compute.
+    /// Every channel can be for compute, whatever engine the program names.
     is_all_compute: bool,
     /// The first engine with ids of its own. `None`: all engines have the same.
     first_alone: Option<u32>,
@@ -72,7 +72,7 @@ impl Engines {
         }
     }
 
-    /// What an engine does that a program names in the parameters of a group or a channel.
+    /// The work of an engine that a program names in the parameters of a group or a channel.
     pub(super) fn kind(&self, engine: u32) -> EngineKind {
         match engine {
             _ if self.is_all_compute || params::is_compute_engine(engine) => EngineKind::Compute,
@@ -156,7 +156,7 @@ impl TakenIds {
         Self(list.min(LAST_LIST) * 3 + unit)
     }
 
-    /// What they are for, and their runlist; `None`: there are none.
+    /// Their unit and their runlist; `None`: there are none.
     fn parts(self) -> Option<(ChannelUnit, u8)> {
         let list = self.0 / 3;
         Some(match (self, self.0 % 3) {

@@ -373,7 +373,7 @@ impl Accounts {
     }
 }
 
-/// What an object of a kind counts as.
+/// The limits that an object of a kind counts against.
 fn limited(kind: Kind) -> [Option<Limited>; 2] {
     match kind {
         Kind::Root => [Some(Limited::Clients), None],

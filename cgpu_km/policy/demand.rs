@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What an object takes of a GPU.
+//! The demand of an object on a GPU.
 
 use super::channel_limit::TakenIds;
 
-/// What an object takes of a GPU.
+/// The demand of an object on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Demand {
     /// Bytes that it shows.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What UVM maps of its own for the GPUs of one file, by the page tables that it takes: pools of
+//! UVM's own mappings for the GPUs of one file, by the page tables that it takes: pools of
 //! semaphores (`UVM_ALLOC_SEMAPHORE_POOL`), which take memory of the host as well, and the page by
 //! which work starts work (`UVM_MAP_DYNAMIC_PARALLELISM_REGION`).
 //!

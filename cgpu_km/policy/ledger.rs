@@ -248,7 +248,7 @@ pub(super) struct Ledger {
     pub(super) engines: Engines,
     /// The ids of groups and channels.
     pub(super) channels: ChannelIds,
-    /// What else is limited.
+    /// The other limits.
     pub(super) quotas: Quotas,
 }
 
@@ -335,7 +335,7 @@ impl Ledger {
         self.quotas.view(what, common, self.limit)
     }
 
-    /// What the tenant is told of the GPU's memory.
+    /// The tenant's view of the GPU's memory.
     pub(super) fn fb_view(&self) -> FbView {
         let bar1 = self.limit_view(Limited::Bar1, &Counts::NONE);
         FbView {

@@ -20,7 +20,7 @@ pub struct NoSuchShare;
 #[derive(Debug, Default)]
 pub(super) struct Ledgers {
     list: List<Ledger>,
-    /// What the tenant has on no GPU: it counts on each.
+    /// Objects that the tenant has on no GPU: they count on each.
     common: Counts,
 }
 

@@ -118,7 +118,7 @@ pub(super) struct Space {
     pub(super) prompt: u32,
     /// All of it.
     pub(super) tally: Tally,
-    /// What is not managed memory: see `Accounting::begin_fixed`.
+    /// Memory that is not managed: see `Accounting::begin_fixed`.
     pub(super) fixed: FixedRanges,
     pieces: List<Piece>,
     tokens: List<Token>,

@@ -42,11 +42,11 @@ pub struct ContextCost {
 /// allocation, and make one address space whose own take 20 KiB.
 pub(super) const STARTUP_TABLES: u64 = 96 << 10;
 
-/// What each channel takes in the pool of its group, in bytes.
+/// Bytes that each channel takes in the pool of its group.
 pub(super) const CHANNEL: u64 = 64 << 10;
 
-/// What a group for an engine that neither computes nor copies takes for the engine's own state, in
-/// bytes: a chunk (`ctxBufferSize` in `kchangrpapiConstruct_IMPL()`, kernel_channel_group_api.c).
+/// Bytes that a group for an engine that neither computes nor copies takes for the engine's own
+/// state: a chunk (`ctxBufferSize` in `kchangrpapiConstruct_IMPL()`, kernel_channel_group_api.c).
 /// Not measured. One for copies takes nothing.
 pub(super) const OTHER_GROUP: u64 = 64 << 10;
 

@@ -39,7 +39,7 @@ const DRIVERS_BAR1: u64 = 16;
 /// (`kbusIsBar1Force64KBMappingEnabled()`, kern_bus.c).
 const SMALL_BAR1: u64 = 256 * MIB;
 
-/// What the limits follow from where none was set.
+/// The sizes from which the default limits follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuSize {
     /// Instances among which the GPU is divided.
@@ -188,7 +188,7 @@ impl Quotas {
         fits
     }
 
-    /// What is told of a kind of things.
+    /// The report on one limit.
     pub(super) fn view(&self, what: Limited, common: &Counts, memory: u64) -> LimitView {
         LimitView {
             what,

@@ -68,7 +68,7 @@ pub struct FoundChannel {
     pub channel: ObjectHandle,
 }
 
-/// What is registered, for [`RegisteredChannels::insert`].
+/// A registration, for [`RegisteredChannels::insert`].
 #[derive(Clone, Copy, Debug)]
 pub struct Registered {
     /// The UVM file.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the driver reports about a GPU's memory, rewritten to what the tenant's share allows.
+//! The driver's reports about a GPU's memory, rewritten to what the tenant's share allows.
 //!
 //! `NV2080_CTRL_CMD_FB_GET_INFO` and `_V2` answer a list of pairs, index and number
 //! (kern_mem_sys_ctrl.c). Measured on an H200: nvidia-smi takes its total from index 0x08, CUDA
@@ -7,8 +7,8 @@
 //! agree, and what nvidia-smi shows as used, the total less what is free, is what the share is
 //! charged.
 //!
-//! What was asked for is taken from the parameters as they were checked, not from those that came
-//! back: another thread can have changed which number is which in between.
+//! The question is taken from the parameters as they were checked, not from those that came back:
+//! another thread can have changed which number is which in between.
 
 use super::share_view::FbView;
 use crate::nvidia::fb;
@@ -23,12 +23,12 @@ pub fn fb_info_v2_pairs(params: &[u8]) -> &[u8] {
     pairs.get(..wanted).unwrap_or_default()
 }
 
-/// What pairs ask for of a size and what is left of it.
+/// The sizes that pairs ask for: a total, the free part, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeAsked {
     /// The size, for later.
     Size,
-    /// What is left of a size that is known.
+    /// The free part of a size that is known.
     Free,
     /// Both, or neither.
     Other,
@@ -110,7 +110,7 @@ pub fn rewrite_regions(view: FbView, params: &mut [u8]) {
     let _ = NUM_FB_REGIONS.set(params, kept);
 }
 
-/// What the tenant is told under one index instead of `real`. Sizes are in KiB.
+/// The number for the tenant under one index instead of `real`. Sizes are in KiB.
 fn told(view: FbView, index: u32, real: u32) -> u32 {
     use fb::index::*;
     match index {

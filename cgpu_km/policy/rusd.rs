@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The tenant's own page of `RM_USER_SHARED_DATA`, made of the driver's.
 //!
-//! What stands in the driver's page is true of the whole GPU. In the tenant's, memory is that of
-//! its share, as in FB_GET_INFO; the state of the hardware is copied; what programs do together is
-//! left out, as data that the GPU does not have, since it tells of other tenants.
+//! The driver's page is about the whole GPU. In the tenant's, memory is that of its share, as in
+//! FB_GET_INFO; the state of the hardware is copied; what programs do together is left out, as data
+//! that the GPU does not have, since it tells of other tenants.
 //!
 //! Both pages are read and written by others at the same time, so both are touched word by word,
 //! and a section of the tenant's page is written as the driver writes it: stamp, data, stamp.
@@ -218,7 +218,7 @@ mod tests {
         page
     }
 
-    /// What a program sees of a section, if it has data.
+    /// A section as a program sees it, if it has data.
     fn seen(section: &Section, page: &Page) -> Option<Vec<u64>> {
         let first = section.at / 8;
         let words = (0..section.length / 8).map(|i| page.get(first + i));
@@ -323,7 +323,7 @@ mod tests {
     struct Watched<'a> {
         page: Page,
         layout: Layout,
-        /// What was whole before the change, and what was seen during it.
+        /// Sections that were whole before the change, and those that were seen during it.
         seen: &'a RefCell<Vec<(usize, Vec<u64>)>>,
     }
 

@@ -15,7 +15,7 @@ pub struct FbView {
 }
 
 impl FbView {
-    /// What is left of BAR1 in KiB, of which the driver says that it is `real`. It moves as
+    /// The free part of BAR1 in KiB, of which the driver says that it is `real`. It moves as
     /// neighbours map memory, so it is not told where the tenant has a part of its own.
     pub(super) fn free_bar1_kib(self, real: u32) -> u32 {
         let most = |bytes: u64| u32::try_from(bytes / 1024).unwrap_or(u32::MAX);
@@ -47,7 +47,7 @@ impl FbView {
         kib(self.limit)
     }
 
-    /// What is left, likewise.
+    /// The free part, likewise.
     pub(super) fn free_kib(&self) -> u32 {
         kib(self.free)
     }

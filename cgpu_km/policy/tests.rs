@@ -142,7 +142,7 @@ fn channel_request(
     }
 }
 
-/// What the driver says that it has made.
+/// The driver's answer that it has made an object.
 fn done(object: ObjectHandle, bytes: u64) -> Option<AllocDone> {
     Some(AllocDone { object, bytes })
 }

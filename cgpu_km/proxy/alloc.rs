@@ -32,12 +32,12 @@ use crate::{
     policy::{Alloc, AllocDone, CallKind, GpuId, ProcessId, Reason, Surroundings, Ticket},
 };
 
-/// Where both envelopes point to the class's parameters.
+/// The pointer to the class's parameters in both envelopes.
 const PARAMS_AT: PointerAt = PointerAt {
     part: 0,
     offset: nvos64::P_ALLOC_PARMS.offset(),
 };
-/// Where NVOS64 points to an `RS_ACCESS_MASK`.
+/// The pointer to an `RS_ACCESS_MASK` in NVOS64.
 const RIGHTS_AT: PointerAt = PointerAt {
     part: 0,
     offset: nvos64::P_RIGHTS_REQUESTED.offset(),
@@ -139,7 +139,7 @@ fn admit(
     Ok(ticket)
 }
 
-/// What both envelopes say.
+/// The content of both envelopes.
 struct Envelope {
     /// The client and the parent of the new object.
     below: (ClientHandle, ObjectHandle),
@@ -148,7 +148,7 @@ struct Envelope {
     class: ClassId,
     params: UserAddr,
     params_size: u32,
-    /// Where the caller's `RS_ACCESS_MASK` is; null in NVOS21, which has none.
+    /// Address of the caller's `RS_ACCESS_MASK`; null in NVOS21, which has none.
     rights: UserAddr,
     flags: u32,
 }
@@ -290,7 +290,7 @@ fn route(request: &Alloc, asks_for_rights: bool) -> Route {
     }
 }
 
-/// Where the status stands in an envelope.
+/// The field of the status in an envelope.
 fn status_in(outer: &[u8]) -> Field<u32> {
     match outer.len() {
         nvos21::SIZE => nvos21::STATUS,

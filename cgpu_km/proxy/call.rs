@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a proxied call needs from the system it runs on.
+//! The system that a proxied call runs on.
 //!
 //! [`Host`] is what is there without a program: a tenant, its GPUs, the accounting. [`Call`] adds
 //! the calling program: its memory, its descriptors, and the way on to the driver.
@@ -77,7 +77,7 @@ pub enum Route {
 
 /// An open file of the tenant's, which stays open for as long as this exists.
 pub trait Held {
-    /// What it is to the proxy.
+    /// The proxy's view of it.
     fn session(&self) -> Session;
 }
 

@@ -69,7 +69,7 @@ pub(super) fn make<C: Call>(
     Ok((Ok(0), NewClient::None))
 }
 
-/// What came of one attempt.
+/// The result of one attempt.
 struct Made {
     returned: Returned,
     told: ObjectHandle,

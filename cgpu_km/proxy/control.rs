@@ -88,7 +88,7 @@ pub(super) fn control(
     Ok(returned)
 }
 
-/// What NVOS54 says, and what the accounting knows of the object that it names.
+/// The content of NVOS54, and the accounting's facts about the object that it names.
 struct Command {
     client: ClientHandle,
     object: ObjectHandle,

@@ -36,7 +36,7 @@ use crate::{
     store::List,
 };
 
-/// Where one of these controls says what.
+/// The layout of one of these controls.
 struct ExportRequest {
     file: Field<i32>,
     /// The handles: one field, or an array with their number and the place of the first.
@@ -118,7 +118,7 @@ impl ExportRequest {
         })
     }
 
-    /// Where the handle of one of the places stands.
+    /// The field with the handle of one of the places.
     fn handle(&self, number: usize) -> Option<Field<u32>> {
         match &self.objects {
             Objects::None => None,
@@ -228,7 +228,7 @@ struct ReadyCall<'a, H> {
     outer: &'a mut [u8],
     bytes: &'a mut [u8],
     file: &'a H,
-    /// Where in `bytes` the descriptor's number stands.
+    /// Offset of the descriptor's number in `bytes`.
     at: usize,
 }
 

@@ -25,7 +25,8 @@ use crate::{
     policy::{Reason, RefusalCause},
 };
 
-/// Where an escape's argument names a client, and the refusal of a client that is not the tenant's.
+/// The field in which an escape's argument names a client, and the refusal of a client that is not
+/// the tenant's.
 ///
 /// `None`: it names none, or has a function of its own.
 fn client_of(escape: Escape) -> Option<(Field<u32>, Stop)> {

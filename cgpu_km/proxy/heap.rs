@@ -297,7 +297,7 @@ pub(super) fn context_dma(
     charged(call, asked, bytes, (&request, None), &around, &places)
 }
 
-/// Where the outputs are in a flat struct that allocates.
+/// Offsets of the outputs in a flat struct that allocates.
 struct OutputPlaces {
     status: Field<u32>,
     handle: Field<u32>,

@@ -79,7 +79,7 @@ pub(super) fn touch(
     Ok(returned??)
 }
 
-/// What a call says that a program wants.
+/// The wish that a call says.
 enum Wanted {
     Preferred(Option<Location>),
     Duplicated(bool),

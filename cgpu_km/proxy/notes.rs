@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the driver has under the handle that a new channel names for its errors.
+//! The driver's object under the handle that a new channel names for its errors.
 
 use super::{
     call::{Call, Errno, Route},

@@ -22,7 +22,7 @@ use crate::{
     policy::{tables_of, Alloc, Reason, RefusalCause},
 };
 
-/// What is done for the objects of one kind, beside looking up their class.
+/// The steps for the objects of one kind, beside looking up their class.
 pub(super) struct Odd {
     /// Refuses what no container's parameters may say, beside other tenants' clients.
     pub(super) check: fn(ClassId, Capabilities, &[u8]) -> Result<(), Stop>,
@@ -212,7 +212,7 @@ static USER_MODE: Odd = Odd {
 };
 
 impl Odd {
-    /// What is done for a kind.
+    /// The steps for a kind.
     pub(super) const fn of(kind: Kind) -> &'static Self {
         match kind {
             Kind::Device => &DEVICE,
@@ -272,8 +272,8 @@ pub(super) enum KeptField {
     Nothing,
     /// Whether a doorbell page is asked for through BAR1.
     Bar1Mapping(u8),
-    /// Where an event's descriptor number stands, the driver leaves the kernel address of its event
-    /// object.
+    /// In the place of an event's descriptor number the driver leaves the kernel address of its
+    /// event object.
     EventData(u64),
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Managed memory: the calls that the module makes itself.
 //!
-//! What the accounting decides ([`crate::policy::Accounting`]) is carried out by calls on the
+//! Decisions of the [accounting](crate::policy::Accounting) are carried out by calls on the
 //! program's own UVM file:
 //!
 //! * `UVM_SET_PREFERRED_LOCATION` to the CPU for what does not fit. From then on the driver puts no

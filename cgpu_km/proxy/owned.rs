@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is the tenant's own, and what the tenant may call.
+//! Checks that objects are the tenant's own, and that it may make a call.
 //!
 //! Handles are no secret: the driver counts those of clients up, and programs number their objects
 //! all alike. In most calls the driver compares a client with the file that the call came through

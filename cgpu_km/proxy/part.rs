@@ -13,7 +13,7 @@ pub struct Part<'a> {
     pub bytes: &'a mut [u8],
     /// The stretch of the struct that is not in `bytes`.
     pub gap: Gap,
-    /// Where the pointer to this part stands. `None` for the first part, whose address is the
+    /// The place of the pointer to this part. `None` for the first part, whose address is the
     /// argument of the `ioctl`. The forwarder puts the part's address there for the driver, and the
     /// program's own pointer back afterwards. The pointer to an empty part stays as it is.
     pub pointer: Option<PointerAt>,
@@ -75,7 +75,7 @@ impl Gap {
         [(0, before), (self.end(), behind)]
     }
 
-    /// Where results begin: in the struct, and in its bytes without the gap.
+    /// The start of the results: in the struct, and in its bytes without the gap.
     pub(super) fn results(&self) -> (usize, usize) {
         (self.end(), self.at)
     }
@@ -95,7 +95,7 @@ pub struct PointerAt {
     pub offset: usize,
 }
 
-/// Where `NV_ESC_RM_CONTROL` points to the control's parameters.
+/// The pointer to the control's parameters in `NV_ESC_RM_CONTROL`.
 pub(super) const CONTROL_PARAMS: PointerAt = PointerAt {
     part: 0,
     offset: nvos::nvos54::PARAMS.offset(),

@@ -35,7 +35,7 @@ impl DriverReply {
         self.returned == Ok(0) && self.status == Some(NvStatus::NV_OK)
     }
 
-    /// What became of a call that makes an object, as far as it can be believed.
+    /// The outcome of a call that makes an object, as far as it can be believed.
     ///
     /// A status is an output: threads of the program can overwrite it before we read it. "Made" is
     /// believed, because it can only raise what is charged. "Refused" is verified: the object is

@@ -42,7 +42,7 @@ const MIB: u64 = 1 << 20;
 /// The number that a held file has where the driver is called.
 const ELSEWHERE: i32 = 17;
 
-/// What the driver was given in one call: request, route, and the bytes of every part.
+/// The driver's input in one call: request, route, and the bytes of every part.
 #[derive(Clone, Debug)]
 struct Seen {
     request: u32,
@@ -58,10 +58,10 @@ struct Program {
     accounting: Accounting,
     seen: Vec<Seen>,
     driver: DriverStub,
-    /// What was taken out of the program's memory: address and length.
+    /// Ranges that were taken out of the program's memory: address and length.
     unmapped: Vec<(u64, u64)>,
     branch: Branch,
-    /// What the program's descriptors stand for, as far as the files are the tenant's.
+    /// Sessions behind the program's descriptors, as far as the files are the tenant's.
     descriptors: BTreeMap<i32, Session>,
     /// The files that were held in calls of the driver.
     held: Vec<FileId>,
@@ -71,7 +71,7 @@ struct Program {
     overtaken: u32,
     /// The class that the driver says memory for errors is of; 0: there is none.
     class_of_notes: u32,
-    /// What the driver says of the tenant's GPUs.
+    /// The driver's words about the tenant's GPUs.
     cards: Vec<Card>,
     /// The time.
     uptime_s: u64,
@@ -286,7 +286,7 @@ const SUBDEVICE: u32 = 0x5c00_0003;
 const OUTER: u64 = 0x1000;
 const PARAMS: u64 = 0x10_0000;
 
-/// What was taken note of.
+/// The calls that were noted.
 fn noted(program: &Program) -> Vec<(CallKind, u32, Reason)> {
     let each = program.accounting.noted_calls(GPU);
     each.map(|record: &AuditRecord| (record.call.kind, record.call.number, record.call.reason))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a node of a tenant stands for, and its open files.
+//! The object behind a tenant's node, and its open files.
 
 use super::{
     instance::TenantInstance,
@@ -25,7 +25,7 @@ use kernel::{
 /// Number of the next open file. They are never reused: 64 bits are not used up.
 static NEXT_FILE: Atomic<u64> = Atomic::new(0);
 
-/// What a node stands for.
+/// The object behind a node.
 pub enum TenantNode {
     /// The GPU of an instance.
     Gpu(Arc<TenantInstance>),
@@ -36,7 +36,7 @@ pub enum TenantNode {
 }
 
 impl TenantNode {
-    /// Whose it is.
+    /// The tenant that it belongs to.
     pub fn tenant(&self) -> &Arc<Tenant> {
         match self {
             Self::Gpu(instance) => instance.tenant(),
@@ -101,12 +101,12 @@ impl TenantFile {
         self.id
     }
 
-    /// What it was opened on.
+    /// The node that it was opened on.
     pub fn endpoint(&self) -> &TenantNode {
         &self.endpoint
     }
 
-    /// Whose it is.
+    /// The tenant that it belongs to.
     pub fn tenant(&self) -> &Arc<Tenant> {
         self.endpoint.tenant()
     }

@@ -33,7 +33,7 @@ pub struct HostGpu {
     division: Mutex<Division>,
 }
 
-/// What is given to whom.
+/// The parts of the GPU that are given to instances.
 struct Division {
     allotments: KVec<Allotment>,
 }
@@ -79,7 +79,7 @@ impl HostGpu {
         )
     }
 
-    /// What the driver says of it.
+    /// The driver's facts about it.
     pub fn facts(&self) -> &GpuFacts {
         &self.facts
     }
@@ -89,7 +89,7 @@ impl HostGpu {
         GpuId(self.facts.device_instance)
     }
 
-    /// Who shares its time.
+    /// The conductor, which shares its time.
     pub fn conductor(&self) -> &Conductor {
         self.thread.task()
     }
@@ -105,7 +105,7 @@ impl HostGpu {
         Ok(self.conductor().set_rules(change)?)
     }
 
-    /// What the instances' weights leave of the largest weight.
+    /// The part of the largest weight that the instances leave.
     pub fn free_weight(&self) -> u32 {
         let division = self.division.lock();
         let weights = division.allotments.iter().map(|a| a.weight);

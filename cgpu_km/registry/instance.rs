@@ -29,7 +29,7 @@ pub struct Usage {
     pub tenant_open_files: u32,
     /// Processes that hold memory.
     pub processes: u32,
-    /// What it is for.
+    /// The sets of calls that it may make.
     pub capabilities: Capabilities,
 }
 
@@ -46,7 +46,7 @@ pub struct NotedCalls {
 pub struct Unbalanced<'a>(&'a Tenant);
 
 impl Unbalanced<'_> {
-    /// Whose limit or mode it was.
+    /// The tenant whose limit or mode it was.
     pub fn tenant(&self) -> &Tenant {
         self.0
     }

@@ -16,13 +16,13 @@ use crate::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-/// Who has a share of a GPU's memory: a tenant.
+/// The holder of a share of a GPU's memory: a tenant.
 pub(super) trait MemoryView: Send + Sync {
     /// Its memory on a GPU; `None` once its instance there is destroyed.
     fn fb_view(&self, gpu: GpuId) -> Option<FbView>;
 }
 
-/// What is shown of one GPU to one tenant.
+/// The page about one GPU that one tenant sees.
 pub(super) struct SharedData {
     tenant: Arc<dyn MemoryView>,
     gpu: GpuId,

@@ -48,7 +48,7 @@ pub struct Tenant {
     pub(super) state: Mutex<TenantState>,
 }
 
-/// What changes of a tenant.
+/// The part of a tenant that changes.
 pub(super) struct TenantState {
     pub(super) accounting: Accounting,
     /// [`Accounting::over_changes`] and [`Accounting::boost_changes`] of which those who wait for
@@ -72,7 +72,7 @@ pub(super) struct Door {
     files: u32,
 }
 
-/// What an instance adds to its tenant: a GPU.
+/// The part of a tenant that an instance adds: a GPU.
 pub(super) struct TenantShare {
     instance: u32,
     gpu: Arc<HostGpu>,
@@ -84,7 +84,7 @@ pub(super) struct TenantShare {
     pub(super) door: Door,
 }
 
-/// What a new share is to have.
+/// The terms of a new share.
 #[derive(Clone, Copy)]
 pub struct ShareTerms {
     /// Its memory limit, bytes.
@@ -93,7 +93,7 @@ pub struct ShareTerms {
     pub channels: u32,
     /// Instances among which the GPU is divided.
     pub max_instances: u32,
-    /// What becomes of managed memory that does not fit.
+    /// The mode of managed memory that does not fit.
     pub managed_mode: ManagedMode,
     /// Which calls its programs may make.
     pub capabilities: Capabilities,
@@ -109,13 +109,13 @@ pub(super) struct OpenGpu {
     /// The page of `RM_USER_SHARED_DATA`, if the GPU has one: the same as long as it is
     /// initialized.
     pub(super) shared_data: Option<Arc<DriverPage>>,
-    /// What the driver's list has of it, which changes only when it is initialized (its interrupt,
-    /// by MSI) or taken out of the machine.
+    /// Its entry in the driver's list, which changes only when it is initialized (its interrupt, by
+    /// MSI) or taken out of the machine.
     pub(super) card: Card,
 }
 
-/// What was taken from a tenant. It is to be dropped without any lock: files are closed, and the
-/// last one of a GPU ends its worker.
+/// The part that was taken from a tenant. It is to be dropped without any lock: files are closed,
+/// and the last one of a GPU ends its worker.
 pub(super) struct Withdrawn {
     _share: TenantShare,
     _control: Option<Arc<BackingFile>>,
@@ -223,7 +223,7 @@ impl Tenant {
         &self.name
     }
 
-    /// What its programs' calls mean to the driver.
+    /// The tables of the driver's branch, for its programs' calls.
     pub fn tables(&self) -> &'static Tables {
         self.tables
     }
@@ -409,7 +409,7 @@ impl Tenant {
         Some(share.gpu.id())
     }
 
-    /// What the driver's list of GPUs has of one of its own, in the order of their minors.
+    /// The entry of one of its GPUs in the driver's list, in the order of their minors.
     pub fn card(&self, number: usize) -> Option<Card> {
         let state = self.state.lock();
         Some(state.shares.get(number)?.card)
@@ -519,7 +519,7 @@ impl MemoryView for Tenant {
 }
 
 impl TenantState {
-    /// Where a file is among those that show objects, or where it would be.
+    /// The place of a file among those that show objects, or the place where it would be.
     pub(super) fn place_of_shown(&self, id: FileId) -> core::result::Result<usize, usize> {
         self.shown_files
             .binary_search_by_key(&id.0, |(file, _)| file.0)

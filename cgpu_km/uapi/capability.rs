@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What an instance is for: sets of the driver's calls, by the names that NVIDIA's containers know
-//! (`NVIDIA_DRIVER_CAPABILITIES`). A call that no set of an instance allows is refused.
+//! Capabilities of an instance: sets of the driver's calls, by the names that NVIDIA's containers
+//! know (`NVIDIA_DRIVER_CAPABILITIES`). A call that no set of an instance allows is refused.
 
 use super::key::InstanceKey;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

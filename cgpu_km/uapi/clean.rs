@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the records of a caller must fulfil before the module looks at them any further.
+//! Conditions that the records of a caller must meet before the module looks at them any further.
 
 use super::{
     set, GpuSetCompute, InstanceCreate, InstanceGet, InstanceKey, InstanceLimits, InstanceRefusals,

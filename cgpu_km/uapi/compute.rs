@@ -44,7 +44,7 @@ pub const BURST_OF_GPU: u32 = u32::MAX;
 pub struct GpuSetCompute {
     /// Which GPU ([`GPU_ANY`] is not allowed).
     pub gpu_minor: u32,
-    /// What to change: bits of [`set`], at least one.
+    /// The values to change: bits of [`set`], at least one.
     pub set: u32,
     /// A number of [`Policy`].
     pub policy: u32,
@@ -52,7 +52,8 @@ pub struct GpuSetCompute {
     pub period: u32,
     /// Instances among which the fair policy divides the GPU, 1 to [`MAX_INSTANCES_PER_GPU`].
     pub max_instances: u32,
-    /// What instances of high priority may take before weights count again, percent, 1 to 99.
+    /// The part that instances of high priority may take before weights count again, percent, 1 to
+    /// 99.
     pub priority_percent: u32,
     /// Most service that an instance is owed after it had no work, milliseconds of GPU time: 0 to
     /// [`BURST_MS_MAX`].
@@ -67,7 +68,7 @@ pub struct GpuSetCompute {
 pub struct InstanceSetCompute {
     /// Which.
     pub key: InstanceKey,
-    /// What to change: bits of [`set`], at least one.
+    /// The values to change: bits of [`set`], at least one.
     pub set: u32,
     /// A number of [`Priority`].
     pub high_priority: u32,
@@ -93,9 +94,9 @@ pub struct GpuCompute {
     pub mode: u32,
     /// Instances among which the fair policy divides it.
     pub max_instances: u32,
-    /// What instances of high priority may take before weights count again, percent.
+    /// The part that instances of high priority may take before weights count again, percent.
     pub priority_percent: u32,
-    /// What the scheduler can use on this GPU: bits of [`mechanism`].
+    /// The mechanisms that the scheduler can use on this GPU: bits of [`mechanism`].
     pub mechanisms: u32,
     /// Most service that an instance is owed after it had no work, milliseconds of GPU time.
     pub burst_ms: u32,

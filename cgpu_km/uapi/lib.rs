@@ -34,7 +34,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const ABI_VERSION: u32 = 4;
 /// Path of the control device.
 pub const CONTROL_PATH: &str = "/dev/cgpuctl";
-/// Where the tool mounts the filesystem of the proxy nodes.
+/// The path at which the tool mounts the filesystem of the proxy nodes.
 pub const CGPUFS_MOUNT: &str = "/run/cgpu/dev";
 /// Type name of that filesystem, for `mount -t`.
 pub const CGPUFS_TYPE: &str = "cgpufs";
@@ -119,7 +119,7 @@ pub struct Gpu {
     pub max_instances: u32,
     /// A number of [`Policy`].
     pub policy: u32,
-    /// What the weights of its instances leave of [`WEIGHT_MAX`].
+    /// The part of [`WEIGHT_MAX`] that the weights of its instances leave.
     pub free_weight: u32,
     /// Zero.
     pub reserved0: u32,
@@ -176,9 +176,9 @@ pub struct InstanceCreate {
     pub flags: u32,
     /// Out: instance number, `N` of `/dev/cgpuN`.
     pub id: u32,
-    /// What becomes of managed memory: a number of [`ManagedMode`].
+    /// The mode of managed memory: a number of [`ManagedMode`].
     pub managed_mode: u32,
-    /// What it is for: bits of [`capability`]; 0: [`capability::DEFAULT`].
+    /// The sets of calls that it may make: bits of [`capability`]; 0: [`capability::DEFAULT`].
     pub capabilities: u32,
     /// Must be zero.
     pub reserved: [u32; 7],
@@ -222,7 +222,7 @@ pub struct Instance {
     pub control_node_minor: u32,
     /// Minor number of `/dev/cgpu-NAME-uvm`.
     pub uvm_node_minor: u32,
-    /// What becomes of managed memory: a number of [`ManagedMode`].
+    /// The mode of managed memory: a number of [`ManagedMode`].
     pub managed_mode: u32,
     /// Managed memory that the GPU may hold, bytes. Counts against the limit, beside
     /// `memory_used_bytes`.
@@ -231,7 +231,7 @@ pub struct Instance {
     pub memory_spilled_bytes: u64,
     /// Mappings of managed memory that were refused.
     pub managed_refused: u64,
-    /// What it is for: bits of [`capability`].
+    /// The sets of calls that it may make: bits of [`capability`].
     pub capabilities: u32,
     /// The most groups and channels, each, that it may have on a runlist of the GPU.
     pub channel_limit: u32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What an instance was refused.
+//! Refusals of an instance.
 
 use super::key::{InstanceKey, RecordList};
 #[cfg(doc)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What must never change, and what a name may be.
+//! Numbers that must never change, and rules for names.
 
 use super::*;
 

@@ -91,7 +91,7 @@ words! {
         Windows = 3, "windows", "By windows, one instance at a time.";
     }
 
-    /// What becomes of managed memory (`cudaMallocManaged`) that does not fit.
+    /// The mode of managed memory (`cudaMallocManaged`) that does not fit.
     #[derive(Default)]
     pub enum ManagedMode {
         #[default]
@@ -107,7 +107,7 @@ words! {
         High = 1, "high", "Served before the others.";
     }
 
-    /// What a noted call asks for.
+    /// The kind of a noted call.
     pub enum CallKind {
         Escape = 0, "escape", "An `ioctl` of `/dev/nvidiactl` or `/dev/nvidiaN`.";
         Class = 1, "class", "A class of an object to be made.";

@@ -50,7 +50,7 @@ impl Interval {
 /// How a list is printed.
 #[derive(Args)]
 pub struct Listing {
-    /// What to print: more columns, names alone, or JSON.
+    /// The form of the output: more columns, names alone, or JSON.
     #[arg(short, long, value_name = "FORMAT", conflicts_with = "json")]
     pub output: Option<Form>,
     /// Print the names alone, one a line: the same as -o name.
@@ -63,7 +63,7 @@ pub struct Listing {
 pub enum Form {
     /// A table with all columns.
     Wide,
-    /// What commands take as a name, one a line.
+    /// Names as commands take them, one a line.
     Name,
     /// The same as --json.
     Json,
@@ -84,7 +84,7 @@ impl Listing {
 /// Which of the driver's files, and where they are.
 #[derive(Args, Default)]
 pub struct Files {
-    /// What the containers may want of the driver.
+    /// The parts of the driver that the containers may want.
     #[arg(
         long,
         value_name = "CAPABILITIES",

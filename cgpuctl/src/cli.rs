@@ -62,7 +62,7 @@ pub struct Cli {
     /// Print one JSON object instead of text for people (docs/json.md).
     #[arg(long, global = true)]
     pub json: bool,
-    /// What to do.
+    /// The verb.
     #[command(subcommand)]
     command: Command,
 }

@@ -67,7 +67,7 @@ pub enum RuntimeError {
     Path(PathError),
 }
 
-/// What the arguments of a runtime say, as far as it matters here.
+/// The arguments of a runtime, as far as they matter here.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// The bundle of the container that is to be made; `None`: none is.

@@ -20,7 +20,7 @@ use std::{
     process::{Child, Command, ExitStatus},
 };
 
-/// What would end this process before its program.
+/// Signals that would end this process before its program.
 const ENDINGS: [Signal; 4] = [
     Signal::SIGINT,
     Signal::SIGQUIT,
@@ -106,7 +106,7 @@ fn wait(mut child: Child, awaited: &SigSet) -> std::io::Result<ExitStatus> {
     }
 }
 
-/// What a shell says of it.
+/// The exit code that a shell gives it.
 fn code(status: ExitStatus) -> u8 {
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok())

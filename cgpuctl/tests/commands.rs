@@ -114,7 +114,7 @@ fn sober_host() -> Fake {
     fake
 }
 
-/// What a program was refused that wanted to draw, beside other things.
+/// Refusals of a program that wanted to draw, and others.
 fn refusals() -> Vec<Refusal> {
     let (draw, film) = (capability::GRAPHICS, capability::VIDEO);
     [
@@ -798,8 +798,7 @@ fn the_live_view_refreshes_and_sorts_and_ends() {
     assert!(screen.frames[1].contains("27.0 %"), "{}", screen.frames[0]);
 }
 
-/// What the keys of the terminal mean, and how each orders the instances: no two orders are alike
-/// here.
+/// Each key of the terminal orders the instances: no two orders are alike here.
 #[test]
 fn live_view_sorts_by_its_keys() {
     use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

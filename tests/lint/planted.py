@@ -62,6 +62,7 @@ CLEAN = {
     "docs/metrics.md": "| `cgpu_info` | it |\n",
     "Makefile": "# SPDX-License-Identifier: GPL-2.0\nall:\n",
     "README.md": f"| {'x' * 110} |\n[a link](https://{'x' * 110})\n```\n{'x y ' * 30}\n```\n",
+    "cgpuctl/src/docs.rs": DUAL_HEAD + "/// It says\n/// what it is. Where is it?\nstruct Docs;\n",
     "cgpuctl/src/keys.rs": DUAL_HEAD + 'const OLD: &str = "twins_mounted";\n',
     "tests/vm/long.sh": SCRIPT + f'# https://{"x" * 110}\nsay "{"x y " * 30}"\n',
 }
@@ -214,6 +215,8 @@ FAULTS = (
     one("private_words", "cgpu_km/policy/a.rs", "// A task is parked.\n"),
     one("private_words", "cgpu_km/policy/a.rs", "fn opens_the_twins_once() {}\n"),
     one("private_words", "tests/vm/a.sh", "echo in no table\n", head=SCRIPT),
+    one("subjects", "cgpu_km/policy/a.rs", "/// What it is.\nstruct A;\n"),
+    one("subjects", "cgpu_km/policy/a.rs", "/// A.\n///\n/// Where it\n/// is.\nstruct A;\n"),
     one("abi", "docs/a.md", "the ABI is 3\n", head=""),
     one("metrics", "docs/a.md", "`cgpu_gpu_gone_bytes`\n", head=""),
     one("metrics", "dist/grafana/a.json", '{"expr": "sum(cgpu_instance_gone)"}\n', head=""),

@@ -130,4 +130,17 @@ def private_words(files, paths):
             yield path, line, f"{found.group(0)!r}: say {usual!r}"
 
 
-RULES = (links, chapters, sentences, private_words)
+def subjects(files, paths):
+    """A doc comment begins with its subject, not with a question word."""
+    for path, text in files.items():
+        if not path.endswith(".rs") or "/generated/" in path:
+            continue
+        said = None
+        for line, words in enumerate(text.split("\n"), 1):
+            doc = re.match(r"\s*(//[/!]) ((?:What|Where|Whose|Who)\b)?", words)
+            if doc and doc.group(2) and doc.group(1) != said:
+                yield path, line, f"begins with {doc.group(2)!r}: name the subject first"
+            said = doc.group(1) if doc else None
+
+
+RULES = (links, chapters, sentences, private_words, subjects)

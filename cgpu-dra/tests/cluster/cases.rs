@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the real apiserver, scheduler and controllers make of this driver's GPUs.
+//! This driver's GPUs with a real apiserver, scheduler and controllers.
 
 use crate::{
     connection::Connection,

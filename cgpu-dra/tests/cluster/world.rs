@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the cases work with: nodes in memory with this driver and a test kubelet, on a real control
+//! The world of the cases: nodes in memory with this driver and a test kubelet, on a real control
 //! plane, and short ways to make objects and wait for them.
 
 use crate::{
@@ -32,7 +32,7 @@ use std::{
 };
 use tokio::{sync::watch, task::JoinHandle};
 
-/// What helm makes of the chart for a cluster of this version, with these settings; or its error.
+/// Helm's output for the chart, for a cluster of this version, with these settings; or its error.
 pub(crate) fn render(binaries: &Path, version: &str, settings: &[&str]) -> Result<String, String> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../dist/helm/cgpu");
     let mut helm = Command::new(binaries.join("helm"));
@@ -334,7 +334,7 @@ pub(crate) fn named(name: &str, requests: Value) -> Value {
         "deviceClassName": "gpu.cgpu.io", "capacity": {"requests": requests}}})
 }
 
-/// What the driver has answered, by uid of the claim: names of CDI devices, or an error.
+/// The driver's answers, by uid of the claim: names of CDI devices, or an error.
 pub(crate) type Answers = Arc<Mutex<BTreeMap<String, Result<Vec<String>, String>>>>;
 
 /// A node of the cluster.
@@ -423,7 +423,7 @@ fn claims_of(pod: &Pod) -> Vec<String> {
     direct.chain(made).chain(extended).collect()
 }
 
-/// What a pod holds: its claims as namespace, name and uid, and whether all are prepared.
+/// The claims of a pod as namespace, name and uid, and whether all are prepared.
 type PodClaims = (Vec<[String; 3]>, bool);
 
 /// Whether a pod is still to run. A pod that is deleted while it is being bound is gone at once.

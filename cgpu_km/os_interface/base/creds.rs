@@ -10,7 +10,7 @@ use super::extra;
 use core::ptr::NonNull;
 use kernel::{bindings, prelude::*};
 
-/// What is taken away, as bits of `kernel_cap_t`.
+/// Capabilities that are taken away, as bits of `kernel_cap_t`.
 const WITHHELD: u64 =
     1 << bindings::CAP_SYS_ADMIN | 1 << bindings::CAP_PERFMON | 1 << bindings::CAP_SYS_NICE;
 
@@ -57,8 +57,8 @@ impl Drop for Reduced {
 /// The reduced form of some credentials, and whose that is, so that the next call under the same
 /// ones need not make it anew.
 pub(in crate::os_interface) struct KeptCreds {
-    /// What was reduced. A reference is held: as long as it is, no others get the same address, and
-    /// credentials that are in use never change.
+    /// The credentials that were reduced. A reference is held: as long as it is, no others get the
+    /// same address, and credentials that are in use never change.
     of: NonNull<bindings::cred>,
     reduced: Reduced,
 }

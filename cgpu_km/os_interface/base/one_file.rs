@@ -13,7 +13,7 @@ use kernel::prelude::*;
 /// The number of the file in its table.
 pub(in crate::os_interface) const NUMBER: i32 = 0;
 
-/// What is to be done, and what came of it.
+/// Work to do, and its result.
 struct Errand<W, R> {
     work: Option<W>,
     result: Option<R>,
@@ -38,7 +38,7 @@ pub(in crate::os_interface) fn with_only<R>(file: &FileRef, work: impl FnOnce() 
     errand.result.ok_or(EINVAL)
 }
 
-/// What C calls for an errand of this type.
+/// The function that C calls for an errand of this type.
 fn runner<W: FnOnce() -> R, R>(_errand: &Errand<W, R>) -> unsafe extern "C" fn(*mut c_void) {
     run::<W, R>
 }

@@ -11,7 +11,7 @@ use kernel::{
     sync::{Arc, SpinLock},
 };
 
-/// What a thread does.
+/// The work of a thread.
 pub trait ThreadTask: Send + Sync + 'static {
     /// Runs on the thread, until [`ThreadTask::stop`] was called.
     fn run(&self);
@@ -85,7 +85,7 @@ impl<T: ThreadTask> Thread<T> {
         Ok(Self { task, thread })
     }
 
-    /// What it does.
+    /// Its work.
     pub fn task(&self) -> &T {
         &self.task
     }
@@ -107,7 +107,7 @@ impl<T: ThreadTask> Drop for Thread<T> {
     }
 }
 
-/// What one thread sleeps at, and others wake it.
+/// A place at which one thread sleeps until others wake it.
 #[pin_data]
 pub struct Alarm {
     #[pin]
@@ -117,7 +117,7 @@ pub struct Alarm {
 struct AlarmState {
     /// Somebody woke it since it slept last.
     woken: bool,
-    /// Who sleeps; valid while it stands here, since he takes it out himself.
+    /// The task that sleeps. It is valid while it stands here, because it takes itself out.
     sleeper: *mut bindings::task_struct,
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What one task of the whole host does at a time, without waiting for one that gets no processor.
+//! A lock for one task of the whole host, which nobody keeps waiting for a task without a
+//! processor.
 //!
 //! A task that has the [`SharedTurn`] may be one that its owner starves: of idle priority, behind
 //! busy threads of its own. So the turn is no lock. A task that waits takes it from one that
@@ -31,7 +32,7 @@ const LONGEST_NS: u64 = 50_000_000;
 /// How often a task that waits looks, milliseconds.
 const LOOK_MS: u32 = 2;
 
-/// What one task does at a time.
+/// A lock that one task has at a time.
 #[pin_data]
 pub struct SharedTurn {
     #[pin]
@@ -45,8 +46,8 @@ struct TurnState {
     waiting: List<Waiter>,
 }
 
-/// Who has the turn. Its task is in a call: it gives the turn back before it leaves, or has lost
-/// it, so while it stands here the task is valid.
+/// The holder of the turn. Its task is in a call: it gives the turn back before it leaves, or has
+/// lost it. So the task is valid while it stands here.
 struct TurnHolder {
     number: u64,
     since: u64,

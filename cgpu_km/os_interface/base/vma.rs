@@ -49,7 +49,7 @@ impl<'a> LockedVma<'a> {
         self.0.as_ptr()
     }
 
-    /// What is to be known of it now.
+    /// Its present state.
     pub(in crate::os_interface) fn seen(self) -> extra::cgpu_vma {
         let mut seen = MaybeUninit::uninit();
         // SAFETY: By the type's invariant the mapping is valid; a place for what is written.
@@ -178,7 +178,7 @@ impl<'a> PageFault<'a> {
         self.0.as_ptr()
     }
 
-    /// What is to be known of it. It does not change.
+    /// Its facts, which do not change.
     pub(in crate::os_interface) fn seen(self) -> extra::cgpu_fault {
         let mut seen = MaybeUninit::uninit();
         // SAFETY: By the type's invariant the fault is valid; a place for what is written.

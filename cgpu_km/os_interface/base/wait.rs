@@ -49,7 +49,7 @@ impl Semaphore {
     }
 }
 
-/// What one task does at a time, and others wait for killably.
+/// A lock that one task has at a time, and that others wait for killably.
 #[pin_data]
 pub struct TaskTurn {
     #[pin]

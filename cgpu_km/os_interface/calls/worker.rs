@@ -122,7 +122,7 @@ impl DriverCall<'_> {
 /// A queued request.
 #[pin_data]
 struct Job {
-    /// Whose turn it takes.
+    /// The key whose turn it takes.
     key: QueueKey,
     /// The round that it is served in. Written once, before the job is in the queue.
     round: Atomic<u64>,
@@ -132,7 +132,7 @@ struct Job {
     mm: NonNull<bindings::mm_struct>,
     /// The caller's credentials, reduced.
     creds: Reduced,
-    /// What the driver answered. Written before `done`.
+    /// The driver's answer. Written before `done`.
     answer: Atomic<i32>,
     /// Or else, not 0, the negative errno for which it was not asked. Written before `done`.
     failure: Atomic<i32>,

@@ -97,7 +97,7 @@ impl BackingFile {
         self.file.as_ptr()
     }
 
-    /// What stands in front of the driver's operations of mappings.
+    /// The operations that stand before the driver's own for mappings.
     pub(in crate::os_interface) fn tables(&self) -> &VmTables {
         &self.tables
     }

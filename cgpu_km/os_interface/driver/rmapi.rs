@@ -558,7 +558,7 @@ impl KernelClient {
     }
 }
 
-/// Where the parameters of [`fb::FB_GET_INFO`] have the address of their list.
+/// The address of the list in the parameters of [`fb::FB_GET_INFO`].
 const LIST: Field<u64> = fb_get_info::FB_INFO_LIST;
 
 /// Whether a part is that list.

@@ -79,7 +79,7 @@ impl DriverPage {
         NonNull::new(page).map(Self).ok_or(EFAULT)
     }
 
-    /// Where it is.
+    /// Its page frame.
     pub fn frame(&self) -> Frame {
         // SAFETY: By the type's invariant it is a page.
         let frame = unsafe { extra::cgpu_shim_page_to_pfn(self.0.as_ptr()) };
@@ -125,7 +125,7 @@ impl ShownPage {
     }
 }
 
-/// What makes a shadow.
+/// The source of a shadow's content.
 pub trait Refresh: Send + Sync + 'static {
     /// Brings the page up to date. Never called twice at the same time for one shadow.
     ///

@@ -16,7 +16,7 @@ use kernel::{bindings, prelude::*, sync::SetOnce};
 /// device memory for peers, and disabled ones.
 const KINDS: usize = 4;
 
-/// What stands in front of the driver's operations for one kind of mapping.
+/// Operations that stand before the driver's own for one kind of mapping.
 ///
 /// # Invariants
 ///

@@ -128,7 +128,7 @@ pub(in crate::os_interface) unsafe fn open_endpoint<E: Endpoint>(
     Ok(())
 }
 
-/// What the operations of a session's file call.
+/// The functions behind the operations of a session's file.
 const fn callbacks<E: Endpoint>() -> extra::cgpu_file_callbacks {
     extra::cgpu_file_callbacks {
         release: Some(release::<E>),
@@ -228,7 +228,7 @@ unsafe fn call<E: Endpoint>(filp: *mut bindings::file, cmd: c_uint, arg: c_ulong
     E::ioctl(&session.file, &mut caller, cmd, UserAddr::new(arg as u64))
 }
 
-/// What an ioctl returns.
+/// The return value of an ioctl.
 fn answer(result: Result<i32>) -> c_long {
     // CAST: from 32 to 64 bits.
     match result {

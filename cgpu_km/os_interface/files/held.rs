@@ -35,7 +35,7 @@ impl<E: Endpoint> HeldFile<E> {
         })
     }
 
-    /// What belongs to it.
+    /// The endpoint's part of it.
     pub fn file(&self) -> &E::File {
         // SAFETY: By the type's invariants it is open, for as long as `self` is there, and an
         // `E`'s.

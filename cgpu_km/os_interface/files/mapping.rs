@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is known of a mapping of a proxied file, and what a file keeps for its mappings.
+//! A mapping of a proxied file, and the state that a file keeps for its mappings.
 
 use crate::{
     os_interface::{
@@ -74,14 +74,14 @@ pub enum Unmapped {
     ByExit,
 }
 
-/// What a program gets for its `mmap`.
+/// The pages that a program gets for its `mmap`.
 #[derive(Clone, Copy)]
 pub enum Shown<'a> {
-    /// What the driver made.
+    /// The driver's pages.
     AsMade,
     /// The same, after the endpoint has settled it, in the same task and without a lock.
     Later,
-    /// What the driver made, behind the file's gate. While that is not open, the mapping has no
+    /// The driver's pages, behind the file's gate. While that is not open, the mapping has no
     /// pages; they come with faults that the gate lets pass.
     Gated,
     /// This page, for reading, in the place of the driver's one. `EINVAL` for a mapping of more
@@ -89,7 +89,7 @@ pub enum Shown<'a> {
     Instead(&'a ShownPage),
 }
 
-/// What the driver put into a mapping that it has just made.
+/// The pages that the driver put into a mapping that it has just made.
 pub struct Pages<'a>(pub(super) NewVma<'a>);
 
 impl Pages<'_> {
@@ -133,7 +133,7 @@ impl Pages<'_> {
     }
 }
 
-/// What a session keeps for the mappings of its file.
+/// The state that a session keeps for the mappings of its file.
 pub(super) struct SessionMappings {
     /// If it maps registers.
     gate: SetOnce<GatedFile>,

@@ -5,7 +5,7 @@ use crate::os_interface::{base::extra, driver::backing_file::BackingFile};
 use core::ptr::NonNull;
 use kernel::{bindings, prelude::*};
 
-/// What a file was of before it became one of the driver's.
+/// The node of a file before the file became one of the driver's.
 ///
 /// # Invariants
 ///
@@ -45,7 +45,7 @@ impl OwnedFile {
         self.0
     }
 
-    /// What it is of now: a node, whose inode is `inode`.
+    /// The node that it is of now, whose inode is `inode`.
     ///
     /// # Safety
     ///

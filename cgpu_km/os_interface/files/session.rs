@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What an open file of a node is: the [`Endpoint`] behind the node, and the [`FileSession`] of the
-//! file.
+//! An open file of a node: the [`Endpoint`] behind the node, and the [`FileSession`] of the file.
 //!
 //! A file that the driver fills has no place for what is ours of it. A session embeds the file's
 //! own table of operations instead, so it is found from `f_op`: no lookup, no lock.
@@ -22,9 +21,9 @@ use crate::{
 use core::{mem::MaybeUninit, ptr::NonNull};
 use kernel::{bindings, prelude::*, sync::Arc};
 
-/// What a node stands for.
+/// The object behind a node.
 pub trait Endpoint: Send + Sync + 'static {
-    /// What belongs to one open file.
+    /// The endpoint's state for one open file.
     type File: Send + Sync + 'static;
 
     /// The real device behind the node; `ENODEV` once the endpoint is destroyed.
@@ -69,7 +68,7 @@ pub trait Endpoint: Send + Sync + 'static {
         Ok(Shown::AsMade)
     }
 
-    /// What is left to do before the program gets a mapping of which [`Endpoint::mapped`] said
+    /// The rest of the work before the program gets a mapping of which [`Endpoint::mapped`] said
     /// [`Shown::Later`]. `late`: more time has passed since than the driver's own calls take.
     fn settle(_file: &Self::File, _call: &mut Caller<'_>, _made: &ProgramMapping, _late: bool) {}
 

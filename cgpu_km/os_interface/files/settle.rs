@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is left to do before a program runs on after its `mmap`.
+//! The rest of the work before a program runs on after its `mmap`.
 
 use super::{
     mapping::ProgramMapping,
@@ -17,11 +17,11 @@ use kernel::{
     time::{Instant, Monotonic},
 };
 
-/// What a GPU can touch of a new mapping in so little time is not worth the work of bringing all of
-/// it to host memory: a fault alone takes tens of microseconds. In nanoseconds.
+/// In so little time a GPU touches too little of a new mapping to bring all of it to host memory: a
+/// fault alone takes tens of microseconds. In nanoseconds.
 const LATE: i64 = 250_000;
 
-/// What is left to do before a program runs on after its `mmap`.
+/// The rest of the work before a program runs on after its `mmap`.
 #[repr(C)]
 struct Settlement {
     /// First, so that a pointer to it is one to the whole.

@@ -43,7 +43,7 @@ use crate::os_interface::{
 use core::ptr::NonNull;
 use kernel::{bindings, prelude::*};
 
-/// What becomes of the pages of registers that the driver puts into a mapping as it makes it.
+/// The treatment of pages of registers that the driver puts into a mapping as it makes it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum AtOnce {
     /// They stay. The gate is open and is not moved meanwhile, and whoever moves it later finds the
@@ -184,8 +184,8 @@ impl<E: Endpoint> MadeMapping<'_, E> {
         Ok(())
     }
 
-    /// What the driver made goes. (The kernel takes the pages out of a mapping that failed, but
-    /// does not call `close` for it.)
+    /// Undoes the driver's work. (The kernel takes the pages out of a mapping that failed, but does
+    /// not call `close` for it.)
     fn undo(&self) {
         // SAFETY: They are the driver's operations, which are valid while its file is mapped, and
         // the driver has just made this mapping.

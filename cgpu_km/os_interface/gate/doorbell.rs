@@ -25,7 +25,7 @@ use kernel::page::PAGE_SIZE;
 /// classes.
 pub(in crate::os_interface) const PAGES: usize = 16;
 
-/// Where a GPU's doorbell is.
+/// The place of a GPU's doorbell.
 pub struct Doorbell {
     /// Its first frame in BAR0; the others follow.
     registers: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the object has besides the module and the kernel's crate: where a panic ends.
+//! The end of a panic, which the object has besides the module and the kernel's crate.
 //!
 //! The module is written so that it does not panic. Should it do so after all, the kernel ends the
 //! task, as it does for a bug of its own.

@@ -13,7 +13,7 @@ use kernel::{
     },
 };
 
-/// What happens.
+/// Changes of one kind, which files can be polled for.
 #[pin_data]
 pub struct Changes {
     /// How often it has happened.

@@ -24,12 +24,12 @@ use kernel::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// What carries out the commands.
+/// The implementation of the commands.
 pub trait Control: Send + Sync + 'static {
     /// One command, by a caller who has CAP_SYS_ADMIN; called by many tasks at once.
     fn ioctl(&self, cmd: u32, arg: UserAddr) -> Result<i32>;
 
-    /// What files of the device can be polled for.
+    /// The changes for which files of the device can be polled.
     fn changes(&self) -> &Changes;
 
     /// Whether a command tells the state in which something may have changed.

@@ -49,9 +49,9 @@ const ROOT_MODE: bindings::umode_t = 0o700;
 /// Mode of a tenant's folder.
 const FOLDER_MODE: bindings::umode_t = 0o755;
 
-/// What a proxy node stands for and shows.
+/// A proxy node: the object behind it, and its numbers.
 pub struct ProxyNode<E: Endpoint> {
-    /// What opening it opens.
+    /// The endpoint that an `open` opens.
     pub endpoint: Arc<E>,
     /// Its number for the device cgroup: that of the host node.
     pub number: DeviceNumber,
@@ -328,7 +328,7 @@ impl<E: Endpoint> Cgpufs<E> {
         drop(unsafe { KBox::<ProxyNode<E>>::from_foreign(private) });
     }
 
-    /// What `stat` of a proxy node says: the number of NVIDIA's device.
+    /// The device number in `stat` of a proxy node: the number of NVIDIA's device.
     ///
     /// # Safety
     ///

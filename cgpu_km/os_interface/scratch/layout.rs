@@ -28,7 +28,7 @@ pub(super) const CELL_STRIDE: usize = CELL_PAGES + 1;
 pub(super) const CELLS_AT: usize = ROUND_PAGES + 1;
 /// A bit for each page of all cells.
 pub(super) const ALL_CELLS: u64 = 0x77_7777 << CELLS_AT;
-/// Where the second part begins on a page with the first: on a multiple of this.
+/// The second part of a call begins at a multiple of this, if it is on the page of the first.
 pub(super) const ALIGNMENT: usize = 64;
 /// From one slot to the next, in pages: a slot has its entries in one page table, where the mapping
 /// begins with one, and so faults at a time for all of them.

@@ -40,10 +40,10 @@ use kernel::{
 /// unmapped.
 pub(in crate::os_interface) struct Lease {
     pool: Arc<Pool>,
-    /// Where the mapping is.
+    /// Address of the mapping.
     base: usize,
     slot: usize,
-    /// Where the first part is.
+    /// Address of the first part.
     start: usize,
     /// How the parts lie.
     shape: Shape,
@@ -243,7 +243,7 @@ impl Lease {
         Ok(self.address(ScratchPlace::START))
     }
 
-    /// Where the 4 bytes at `offset` of part number `part` are among the pages of a call with
+    /// The place of the 4 bytes at `offset` of part number `part` among the pages of a call with
     /// `parts`.
     ///
     /// `EINVAL` where they are not inside.

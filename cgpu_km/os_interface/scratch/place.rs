@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Where the parts of a call lie among its pages.
+//! The places of a call's parts among its pages.
 
 use super::layout::{ALIGNMENT, CELL_PAGES};
 use crate::proxy::{Part, PointerAt};
@@ -36,7 +36,7 @@ impl ScratchPlace {
     }
 }
 
-/// Where the second part begins, if it is on the page of the first.
+/// Offset of the second part, if it is on the page of the first.
 pub(super) fn shared_page(parts: &[Part<'_>]) -> Option<usize> {
     let (first, second) = (parts.first()?, parts.get(1)?);
     if first.gap.len + second.gap.len != 0 {
@@ -53,8 +53,8 @@ pub(super) fn pointer(parts: &[Part<'_>], at: PointerAt) -> Option<[u8; 8]> {
     holder.bytes.get(at.offset..)?.first_chunk().copied()
 }
 
-/// Where part `number` of `parts` begins, in pages after the first one, with a page that belongs to
-/// none after each; for a number beyond the last: where another one would.
+/// The start of part `number` of `parts`, in pages after the first one. A page that belongs to none
+/// follows each. For a number beyond the last it is the place of one more part.
 pub(super) fn place(parts: &[Part<'_>], number: usize) -> ScratchPlace {
     if number == 0 {
         return ScratchPlace::START;
@@ -83,7 +83,7 @@ pub(super) fn fits_cell(parts: &[Part<'_>]) -> bool {
 /// Parts that fit on one page, whose pointers are in order.
 pub(super) struct Alone<'a> {
     pub(super) first: &'a [u8],
-    /// Where the second one begins, where the pointer to it stands in the first, and its bytes.
+    /// The second part: its offset, the offset of the pointer to it in the first, and its bytes.
     pub(super) second: Option<(usize, Option<usize>, &'a [u8])>,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Alone<'a> {
         }
     }
 
-    /// Where the last part ends.
+    /// The end of the last part.
     pub(super) fn end(&self) -> usize {
         match self.second {
             Some((at, _, second)) => at + second.len(),

@@ -24,7 +24,7 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// What is here came from [`Arc::into_raw`]; whoever takes it out has the reference.
+/// A pointer of [`Arc::into_raw`]. The task that takes it out has the reference.
 pub(in crate::os_interface) struct Recent(Atomic<*mut Pool>);
 
 // SAFETY: A pool may be used and dropped by any task.

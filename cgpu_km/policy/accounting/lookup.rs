@@ -163,7 +163,7 @@ impl Accounting {
         self.forest.find_root(client).is_some()
     }
 
-    /// What a call has to know of an object and its client before it is looked at more closely.
+    /// The facts about an object and its client that a call has to know first.
     pub fn surroundings(&self, client: ClientHandle, object: ObjectHandle) -> Surroundings {
         let ledgers = &self.accounts.ledgers;
         let object = self.object(client, object);

@@ -350,7 +350,7 @@ impl Accounting {
         })
     }
 
-    /// What an object takes of a share that is in no group.
+    /// The demand of an object on a share that is in no group.
     fn demand(&self, alloc: &Alloc, share: ShareId) -> Demand {
         let mut demand = Demand {
             bytes: alloc.bytes,

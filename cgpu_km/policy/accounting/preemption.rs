@@ -19,8 +19,8 @@ use crate::{
 };
 
 impl Accounting {
-    /// What is to be asked of the driver now that it has made a graphics object, before the object
-    /// is [said to be there](Accounting::end_alloc). `None`: nothing.
+    /// The order for the driver after it has made a graphics object, before the object is [said to
+    /// be there](Accounting::end_alloc). `None`: there is none.
     pub fn preemption_order(&self, ticket: &Ticket) -> Option<PreemptionOrder> {
         self.forest.preemption_order(self.context_of(ticket)?)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a call names: a client, or an object of one.
+//! The objects that a call names: a client, or an object of one.
 
 use super::Forest;
 use crate::{

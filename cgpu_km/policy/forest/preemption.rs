@@ -34,7 +34,7 @@ impl Forest {
         self.reserve()
     }
 
-    /// What shares a context with a channel: its group, or itself if it is in none.
+    /// The object that shares a context with a channel: its group, or itself if it is in none.
     pub(in crate::policy) fn context_of(&self, channel: Slot) -> Slot {
         let is_group = |object: &Object| object.kind == Kind::ChannelGroup;
         let parent = self.objects.get(channel).and_then(|channel| channel.parent);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What wake-ups may cost the GPU: no pattern of them takes more than a part of its time.
+//! The cost that wake-ups may have for the GPU: no pattern of them takes more than a part of its
+//! time.
 
 use super::time::Nanos;
 
@@ -8,7 +9,7 @@ const BUDGET_PARTS: u64 = 20;
 /// Wake-ups that may follow each other at once after a quiet time.
 const BUDGET_DEPTH: u64 = 32;
 
-/// What wake-ups may cost the GPU.
+/// The cost that wake-ups may have for the GPU.
 #[derive(Debug)]
 pub(super) struct WakeBudget {
     /// When the wake-ups so far would all be paid for.

@@ -177,8 +177,8 @@ impl Scheduler {
         self.fleet.competing().any(|i| !i.lag.rules())
     }
 
-    /// What an instance that used up its lag is to be owed for its next window: nearly what its
-    /// share of a turn comes to while the others have theirs, and no more than it can be owed.
+    /// The lag for the next window of an instance that used up its own: nearly what its share of a
+    /// turn comes to while the others have theirs, and no more than it can be owed.
     fn rest(&self, now: Nanos, instance: &SchedInstance) -> Nanos {
         let share = self.lag_share(now, instance);
         let part = portion(self.turn_length(), share, WHOLE);

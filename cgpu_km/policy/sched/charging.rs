@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the scheduler reports about a GPU and its instances, and how GPU time is charged.
+//! How GPU time is charged to instances, and the reports about a GPU and its instances.
 
 use super::{
     authority::{InstanceId, Position},

@@ -24,8 +24,8 @@ pub struct Costs {
     /// switches them on to the one that switches them off, less 0.03 to 0.09 ms
     /// (docs/measurements/2026-11-22-weights.md).
     pub switch_saved: Nanos,
-    /// What the GPU loses when an instance that wakes takes it, and when it is given back: two
-    /// changes of the running channel group, the call that switches on who had to wait, and the
+    /// GPU time that is lost when an instance that wakes takes the GPU, and when it is given back:
+    /// two changes of the running channel group, the call that switches on who had to wait, and the
     /// silence from which it is known that the instance stopped.
     pub wake_up: Nanos,
     /// The shortest window that is worth its calls (0.43 to 0.70 ms to switch off, 0.26 to 0.32 ms

@@ -3,7 +3,7 @@
 
 use super::time::{signed, Nanos};
 
-/// What an instance does with its lag.
+/// The use that an instance makes of its lag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum LagUse {
     /// It has no work, or turns serve it.

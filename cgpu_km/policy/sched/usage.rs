@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What an instance had of the GPU of late: one that has its share is owed nothing for its pauses.
+//! GPU time that an instance had of late: one that has its share is owed nothing for its pauses.
 
 use super::{
     rules::WHOLE,
@@ -10,7 +10,7 @@ use super::{
 /// which requests that come at random ask for little more than on average.
 const BURSTS: u64 = 40;
 
-/// What an instance had in all, and what its share came to in all, at a moment.
+/// All GPU time of an instance, and all that its share came to, at a moment.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: Nanos,
@@ -18,7 +18,7 @@ struct Mark {
     entitled: Nanos,
 }
 
-/// What an instance had in all at two moments of late, and what its share has come to.
+/// All GPU time of an instance at two moments of late, and all that its share came to.
 ///
 /// The share is the one of each moment: who was alone on the GPU was entitled to all of it, and
 /// that is not held against it when another one comes.

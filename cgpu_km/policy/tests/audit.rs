@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is noted of refused calls, what of it goes to the log, and what a tenant may do.
+//! Notes about refused calls, their lines in the log, and the calls that a tenant may make.
 
 use super::*;
 use crate::nvidia::capability::{Capabilities, COMPUTE, GRAPHICS, UTILITY, VIDEO};

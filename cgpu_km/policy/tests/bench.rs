@@ -92,7 +92,7 @@ fn each(count: u32, work: impl FnOnce()) -> f64 {
     began.elapsed().as_secs_f64() * 1e9 / f64::from(count)
 }
 
-/// What each kind of event takes with so many objects of one client.
+/// The time that each kind of event takes with so many objects of one client.
 fn objects(count: u32) -> Vec<(&'static str, f64)> {
     let mut accounting = accounting();
     client(&mut accounting, CLIENT, FILE, 1000);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who wants the highest clock, and what the driver is asked for because of that.
+//! Wishes for the highest clock, and the driver's calls that follow from them.
 
 use super::*;
 use crate::policy::sched::InstanceId;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is told of channels and channel groups.
+//! Channels and channel groups.
 
 use super::*;
 use crate::nvidia::{class::NV01_CONTEXT_DMA, status::NvStatus};

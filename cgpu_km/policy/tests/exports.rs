@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is behind a descriptor stays charged until its file is closed, and comes out once at a
-//! time.
+//! Memory behind a descriptor stays charged until its file is closed, and comes out once at a time.
 
 use super::*;
 

@@ -431,7 +431,7 @@ fn gpu_without_spill_room_gets_no_address_space() {
 const PART: u64 = 64 << 10;
 const PARTS: u64 = BLOCK / PART;
 
-/// What a property does; numbers are taken modulo what there is.
+/// A step of a random run; numbers are taken modulo what there is.
 #[derive(Clone, Debug)]
 enum ManagedStep {
     Map(u64, u64),
@@ -462,7 +462,7 @@ fn step() -> impl Strategy<Value = ManagedStep> {
     ]
 }
 
-/// What the driver has of each part: whether a GPU may hold it.
+/// The driver's state of each part: whether a GPU may hold it.
 #[derive(Default)]
 struct ManagedDriver(BTreeMap<u64, bool>);
 

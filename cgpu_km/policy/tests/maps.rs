@@ -30,7 +30,7 @@ impl Accounting {
         Ok(())
     }
 
-    /// What an unmapping of a span does that the driver has carried out.
+    /// Takes out the mappings of a span that the driver has unmapped. Returns their number.
     fn unmap(&mut self, span: Span) -> usize {
         let moment = self.moment();
         let mut count = 0;

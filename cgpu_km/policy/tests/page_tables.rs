@@ -10,7 +10,7 @@ const PAGE: u64 = 4096;
 const KIB: u64 = 1 << 10;
 const BLOCK: u64 = 2 * MIB;
 const FAR: u64 = 0x100_0000_0000;
-/// What 4 KiB take that lie far from everything else.
+/// Bytes of page tables for 4 KiB that lie far from everything else.
 const ALONE: u64 = 16 * KIB;
 
 fn map(base: u64, length: u64) -> Map {

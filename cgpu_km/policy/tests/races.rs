@@ -86,7 +86,7 @@ struct RaceMemory {
     references: usize,
 }
 
-/// What the driver has, by the rules of its resource server.
+/// The driver's state, by the rules of its resource server.
 #[derive(Default)]
 struct RaceDriver {
     /// The file of each client.
@@ -207,7 +207,7 @@ enum Paper {
 struct RaceFlight {
     call: RaceCall,
     paper: Paper,
-    /// What the driver answered, once it has.
+    /// The driver's answer, once there is one.
     answer: Option<Option<u32>>,
 }
 

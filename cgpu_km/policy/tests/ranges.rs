@@ -178,7 +178,7 @@ fn steps() -> impl Strategy<Value = Vec<RangeStep>> {
     proptest::collection::vec(step, 300)
 }
 
-/// What the driver has, in pages.
+/// The driver's ranges, in pages.
 #[derive(Default)]
 struct RangeDriver {
     /// Length, and whether it is an external range.
@@ -240,7 +240,7 @@ const BYTES: u64 = 1 << 20;
 struct Trial {
     accounting: Accounting,
     driver: RangeDriver,
-    /// What is in flight, and what the driver said to it.
+    /// Calls in flight, and the driver's answers to them.
     flights: Vec<(RangeFlight, Option<bool>)>,
     /// The number of the last memory.
     memory: u64,

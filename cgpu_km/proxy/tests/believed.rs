@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What of the driver's answer is believed: every output can have been written by another thread of
-//! the program.
+//! Belief in the driver's answer: every output can have been written by another thread of the
+//! program.
 
 use super::*;
 

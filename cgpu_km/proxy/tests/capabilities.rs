@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What each set of capabilities allows and the others do not, what is noted of it, and the calls
-//! that graphics alone makes.
+//! The calls that each set of capabilities allows alone, their notes, and the calls that graphics
+//! alone makes.
 
 use super::*;
 use crate::nvidia::{

@@ -7,8 +7,8 @@ use super::*;
 const VICTIM: u32 = 0xc1d0_0007;
 const NV_ESC_RM_FREE_NR: u32 = 0x29;
 
-/// What happens in a call for a new client: how many clients others make before it and after it,
-/// what the driver says, and what another thread then writes.
+/// The events of a call for a new client: how many clients others make before it and after it, what
+/// the driver says, and what another thread then writes.
 #[derive(Clone, Copy, Default)]
 struct Scene {
     before: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a program is not to get hold of: doorbells for its GPU's work, registers as if they were
-//! memory, and addresses in the kernel.
+//! Objects that a program is not to get hold of: doorbells for its GPU's work, registers as if they
+//! were memory, and addresses in the kernel.
 
 use super::*;
 

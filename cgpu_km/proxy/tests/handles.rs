@@ -25,7 +25,7 @@ fn status(program: &mut Program, session: &Session, code: u32, outer: &[u8], at:
     program.call(session, code, outer, at)
 }
 
-/// What is taken note of where an escape names another tenant's client.
+/// The note of an escape that names another tenant's client.
 fn foreign(code: u32) -> (CallKind, u32, Reason) {
     (CallKind::Escape, code & 0xff, Reason::Foreign)
 }

@@ -72,7 +72,7 @@ fn register(program: &mut Program) -> u32 {
     program.call(&UVM, REGISTER_VASPACE, &params, 28)
 }
 
-/// What `mmap` and the return from it do.
+/// Does the work of `mmap` and of the return from it.
 fn map(program: &mut Program, base: u64, length: u64, late: bool) -> bool {
     let mapped = program.accounting.map_managed(UVM.file, base, length);
     if mapped == Ok(true) {

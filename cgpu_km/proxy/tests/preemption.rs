@@ -19,7 +19,7 @@ const SCHEDULE_CHANNEL: u32 = 0xa06f_0103;
 const WFI: u32 = 0;
 const CTA: u32 = 1;
 const CILP: u32 = 2;
-/// Where a control's parameters say the mode.
+/// Offset of the mode in a control's parameters.
 const MODE: usize = 12;
 
 /// A program with a group and a channel in it.

@@ -321,7 +321,7 @@ fn session(task: &Task) -> Session {
     }
 }
 
-/// What a program was told, against what there is.
+/// Compares a program's answer with the machine.
 fn check(
     world: &World,
     task: &Task,
@@ -417,7 +417,7 @@ fn run_or_shrink(kind: StormKind, steps: Vec<u64>, origin: &str) -> Met {
     unreachable!("it failed a moment ago");
 }
 
-/// What every fifty thousand steps must meet.
+/// Events that must occur in every fifty thousand steps.
 const MEETS: [&str; 19] = [
     "shown",
     "a mapping ends",

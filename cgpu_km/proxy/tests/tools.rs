@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What nvidia-smi -q, nvidia-smi pmon and Vulkan ask for beside what CUDA does.
+//! Calls of nvidia-smi -q, nvidia-smi pmon and Vulkan that CUDA does not make.
 
 use super::*;
 use crate::nvidia::{

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the host's programs need of cgpu: the commands of `/dev/cgpuctl` ([`control::Control`],
-//! [`client::Client`]), the filesystem of the proxy nodes ([`cgpufs`]), the nodes and files that a
-//! container gets ([`container`], [`installation`]), CDI files ([`cdi`]) and figures ([`metrics`]).
+//! The parts of cgpu that the host's programs need: the commands of `/dev/cgpuctl`
+//! ([`control::Control`], [`client::Client`]), the filesystem of the proxy nodes ([`cgpufs`]), the
+//! nodes and files that a container gets ([`container`], [`installation`]), CDI files ([`cdi`]) and
+//! figures ([`metrics`]).
 //!
 //! `cgpuctl` and `cgpu-dra` are made of it. Only `client.rs` has unsafe code.
 

@@ -33,7 +33,7 @@ pub struct Figures {
 
 /// A limit of an instance.
 pub struct OneLimit {
-    /// Whose.
+    /// The instance that the sample is of.
     pub key: InstanceKey,
     /// Of what, and what counts against it.
     pub limit: InstanceLimit,

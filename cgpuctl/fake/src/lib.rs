@@ -25,7 +25,7 @@ use zerocopy::FromZeros;
 /// Memory of an H200 as FB_GET_INFO index 0x08 tells it.
 pub const H200: u64 = 147_221_504 << 10;
 
-/// What can be made to fail: the control device's commands, and what a host does besides.
+/// The acts that can be made to fail: the control device's commands, and what a host does besides.
 #[expect(missing_docs, reason = "each is named like the operation")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Op {
@@ -49,7 +49,7 @@ pub enum Op {
     Program,
 }
 
-/// What the control device knows.
+/// The state of the control device.
 pub struct ControlState {
     /// The GPUs, by minor.
     pub gpus: Vec<Gpu>,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `bug-report`: what somebody needs who looks for a fault, in one file that can be sent.
 //!
-//! What is taken is listed here by name. Environments, command lines, host names and the settings
-//! of container engines are not taken: secrets are there.
+//! Everything that is taken is listed here by name. Environments, command lines, host names and the
+//! settings of container engines are not taken: secrets are there.
 
 use crate::{
     error::Failure,
@@ -120,7 +120,7 @@ impl BugReport {
     }
 }
 
-/// What goes into the file, by name.
+/// The contents of the file, by name.
 fn collected(host: &dyn Host, said: &dyn Fn(&str) -> String) -> Vec<(String, String)> {
     let files = host.look();
     let read = |path: &Path| files.read(path).unwrap_or_else(missing);

@@ -4,7 +4,7 @@
 use crate::text::enumerate;
 use cgpu_uapi::{GpuCompute, Instance, Policy, WEIGHT_DEFAULT};
 
-/// What a weight does not do on a GPU; `None` where its policy goes by weights.
+/// The warning that a weight has no effect on a GPU; `None` if its policy goes by weights.
 pub(crate) fn of_weight(gpu: &GpuCompute) -> Option<String> {
     let minor = gpu.minor;
     let instead = match Policy::from_number(gpu.policy)? {
@@ -20,7 +20,7 @@ pub(crate) fn of_weight(gpu: &GpuCompute) -> Option<String> {
     ))
 }
 
-/// What a default weight means to an instance that was just made; `None` if nothing unexpected.
+/// The warning about the default weight of a new instance; `None` if it means nothing unexpected.
 pub(crate) fn of_default(gpu: &GpuCompute) -> Option<String> {
     let minor = gpu.minor;
     (Policy::from_number(gpu.policy)? == Policy::Fixed).then(|| {
@@ -31,7 +31,7 @@ pub(crate) fn of_default(gpu: &GpuCompute) -> Option<String> {
     })
 }
 
-/// What a policy that was just set does with the instances of its GPU.
+/// The effect of a policy that was just set on the instances of its GPU.
 pub(crate) fn of_policy(gpu: &GpuCompute, instances: &[Instance]) -> Option<String> {
     let minor = gpu.minor;
     match Policy::from_number(gpu.policy)? {

@@ -47,7 +47,7 @@ pub struct Event {
     detail: String,
 }
 
-/// What the module says at one moment.
+/// The module's words at one moment.
 struct Snapshot {
     instances: Vec<Instance>,
     compute: Vec<InstanceCompute>,
@@ -130,7 +130,7 @@ fn line(event: &Event, json: bool) -> Result<String, Problem> {
     Ok(line.trim_end().to_owned() + "\n")
 }
 
-/// What lies between two readings.
+/// The events between two readings.
 fn events(before: &Snapshot, now: &Snapshot, time_s: u64) -> Vec<Event> {
     let event = |event, instance: &Instance, detail: String| Event {
         time_s,
@@ -216,7 +216,7 @@ fn compute_changes(was: Option<InstanceCompute>, now: Option<InstanceCompute>) -
     all.into_iter().flatten().collect()
 }
 
-/// What an instance was refused between two readings.
+/// Refusals of an instance between two readings.
 fn refusals<'a>(was: &'a Instance, now: &'a Instance) -> impl Iterator<Item = String> + 'a {
     let counts = [
         (

@@ -76,7 +76,7 @@ const fn column(
     Column { head, shown, cell }
 }
 
-/// What a list tells of a GPU; a wide one also all its names.
+/// The columns of a list of GPUs; a wide one has all their names, too.
 const COLUMNS: [Column<IndexedGpu>; 11] = [
     column("GPU", Shown::Always, |(_, gpu)| gpu.minor.to_string()),
     column("INDEX", Shown::Wide, |(index, _)| index.to_string()),

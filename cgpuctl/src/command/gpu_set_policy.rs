@@ -39,7 +39,7 @@ pub(crate) struct GpuSetPolicy {
         value_parser = clap::value_parser!(u32).range(1..=64)
     )]
     pub(crate) max_instances: Option<u32>,
-    /// What instances of high priority may take before weights count again, percent.
+    /// Part that instances of high priority may take before weights count again, percent.
     #[arg(
         long,
         alias = "prio-ratio",

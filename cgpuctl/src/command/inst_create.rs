@@ -44,7 +44,7 @@ pub(crate) struct InstCreate {
     terms: Terms,
 }
 
-/// What an instance is to have.
+/// The terms of a new instance.
 #[derive(Args)]
 pub(crate) struct Terms {
     /// Memory limit on each of the GPUs, like 8GiB, 500MB or 50% of it.
@@ -56,7 +56,7 @@ pub(crate) struct Terms {
     /// Let the limits on a GPU add up to more than its memory.
     #[arg(long)]
     overcommit: bool,
-    /// What becomes of managed memory (cudaMallocManaged) that does not fit.
+    /// Mode of managed memory (cudaMallocManaged) that does not fit.
     #[arg(
         long,
         value_name = "MODE",
@@ -64,7 +64,7 @@ pub(crate) struct Terms {
         default_value = ManagedMode::Spill.name()
     )]
     managed: ManagedMode,
-    /// What it is for: compute, utility, graphics, video, profiling, rdma.
+    /// Sets of calls that it may make: compute, utility, graphics, video, profiling, rdma.
     #[arg(long, value_name = "SET,…", default_value = "compute,utility")]
     caps: Capabilities,
     /// Limit of the host's memory that the driver holds for it, on each of the GPUs. By default it
@@ -132,7 +132,7 @@ impl Terms {
         requests.collect()
     }
 
-    /// What people do not expect of these terms.
+    /// Warnings about effects of these terms that people do not expect.
     pub(crate) fn warnings(
         &self,
         control: &dyn Control,

@@ -62,7 +62,7 @@ pub(crate) fn all(control: &dyn Control) -> Result<Vec<Instance>, Problem> {
     Ok(instances)
 }
 
-/// What counts against the limit, which is what `nvidia-smi` shows in the container.
+/// Memory that counts against the limit, which `nvidia-smi` shows in the container.
 pub(crate) fn charged(i: &Instance) -> Bytes {
     let parts = [
         i.memory_used_bytes,
@@ -92,7 +92,7 @@ const fn column(
     Column { head, shown, cell }
 }
 
-/// What a list tells of an instance; a wide one also what its memory is made of.
+/// The columns of a list of instances; a wide one has the parts of their memory, too.
 const COLUMNS: [Column<Instance>; 15] = [
     column("NAME", Shown::Always, |i| {
         i.key.name.as_str().unwrap_or_default().to_owned()

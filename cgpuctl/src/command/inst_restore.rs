@@ -211,7 +211,7 @@ impl SavedFile {
 }
 
 impl SavedGpu {
-    /// What it asks for.
+    /// The wish that it says.
     pub(super) fn wish(&self) -> Result<GpuSetPolicy, String> {
         let gpu: Selector = self.gpu.parse().map_err(|e| format!("{e}"))?;
         let period = self.period.as_deref().map(|period| {
@@ -250,7 +250,7 @@ impl SavedGpu {
 }
 
 impl SavedInstance {
-    /// What it asks for.
+    /// The wish that it says.
     pub(super) fn read(&self) -> Result<InstanceWish, String> {
         let gpus = self
             .gpus

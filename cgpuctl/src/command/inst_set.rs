@@ -65,11 +65,11 @@ pub(super) struct Settings {
     /// that of its GPU.
     #[arg(long, value_name = "0-10000|gpu", value_parser = burst_or_gpu)]
     pub(super) burst: Option<u32>,
-    /// What it is for: compute, utility, graphics, video, profiling, rdma. Calls that are no longer
-    /// allowed are refused from then on.
+    /// Sets of calls that it may make: compute, utility, graphics, video, profiling, rdma. Calls
+    /// that are no longer allowed are refused from then on.
     #[arg(long, value_name = "SET,…")]
     pub(super) caps: Option<Capabilities>,
-    /// What becomes of managed memory (cudaMallocManaged) that is mapped from now on.
+    /// Mode of managed memory (cudaMallocManaged) that is mapped from now on.
     #[arg(long, value_name = "MODE", value_parser = managed_modes())]
     pub(super) managed: Option<ManagedMode>,
     /// Limit of channels on a runlist, and of groups of channels. A CUDA program takes 20 of both.

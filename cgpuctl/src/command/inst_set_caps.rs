@@ -10,12 +10,12 @@ use zerocopy::FromZeros;
 
 /// Change what an instance is for, also while programs run.
 ///
-/// What a program has made stays; calls that are no longer allowed are refused from then on.
+/// Objects that a program has made stay; calls that are no longer allowed are refused from then on.
 #[derive(Args)]
 pub(crate) struct InstSetCaps {
     #[command(flatten)]
     pub(super) target: Target,
-    /// What it is to be for: compute, utility, graphics, video, profiling, rdma.
+    /// Sets of calls that it may make: compute, utility, graphics, video, profiling, rdma.
     #[arg(value_name = "SET,…")]
     pub(super) caps: Capabilities,
 }

@@ -13,7 +13,7 @@ use zerocopy::FromZeros;
 
 /// Change what becomes of managed memory (cudaMallocManaged) that is mapped from now on.
 ///
-/// What was spilled comes back when there is room, whatever the mode is then.
+/// Spilled memory comes back when there is room, whatever the mode is then.
 #[derive(Args)]
 pub(crate) struct InstSetManaged {
     #[command(flatten)]

@@ -34,8 +34,8 @@ use std::{
 
 /// Watch who uses the GPUs: shares of compute time and memory, refreshed until `q`.
 ///
-/// Where stdout is no terminal, or with --once or --json, it prints one reading and ends. Keys: s,
-/// m, w, n sort by share, memory, weight, name; r turns the order round; q ends.
+/// If stdout is no terminal, or with --once or --json, it prints one reading and ends. Keys: s, m,
+/// w, n sort by share, memory, weight, name; r turns the order round; q ends.
 #[derive(Args)]
 pub(crate) struct Top {
     #[command(flatten)]

@@ -86,7 +86,7 @@ pub(super) fn state(input: &mut dyn Read) -> Result<ContainerState, String> {
         .map_err(|e| format!("stdin is not the state of a container, as a runtime gives it: {e}"))
 }
 
-/// Where the configuration of a bundle is.
+/// The path of a bundle's configuration.
 pub(crate) fn config_of(bundle: &Path) -> PathBuf {
     bundle.join("config.json")
 }

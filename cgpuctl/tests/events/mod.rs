@@ -5,7 +5,7 @@ use super::{busy_host, done, fails, fake::Fake, run};
 use cgpuctl::{command::events::follow, exit::Exit};
 use std::time::Duration;
 
-/// What happens, a change in each pause.
+/// A host on which something changes in each pause.
 fn eventful_host() -> Fake {
     let fake = busy_host();
     fake.with(|s| {

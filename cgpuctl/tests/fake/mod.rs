@@ -30,16 +30,16 @@ pub(crate) struct FakeState {
     pub(crate) colored: bool,
     /// Texts of files, by path.
     pub(crate) texts: BTreeMap<PathBuf, String>,
-    /// What `stat(2)` tells, by path.
+    /// The results of `stat(2)`, by path.
     pub(crate) statuses: BTreeMap<PathBuf, FileStatus>,
     /// Device programs of control groups.
     pub(crate) programs: BTreeMap<PathBuf, Vec<Vec<u64>>>,
-    /// Where the host's files are, if it has any.
+    /// The folder of the host's files, if it has any.
     root: Option<FakeRoot>,
     /// Programs that ran.
     pub(crate) ran: Vec<StartedProgram>,
-    /// What happens while the instances are watched, or in a pause: after the last of them,
-    /// watching fails.
+    /// Changes while the instances are watched, or in a pause: after the last of them, watching
+    /// fails.
     pub(crate) changes: Vec<fn(&Fake)>,
 }
 
@@ -114,7 +114,7 @@ impl Fake {
         })
     }
 
-    /// Where a path of the host is.
+    /// The real path of a path of the host.
     pub(crate) fn path_of(&self, path: &str) -> PathBuf {
         self.path(Path::new(path))
     }

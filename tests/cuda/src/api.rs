@@ -47,7 +47,7 @@ impl From<CudaError> for String {
     }
 }
 
-/// What a call of libcuda returns.
+/// The result of a call of libcuda.
 pub(crate) type Done = Result<(), CudaError>;
 
 /// An address in a GPU's address space (`CUdeviceptr`).
@@ -60,7 +60,7 @@ pub(crate) type Handle = usize;
 #[derive(Clone, Copy)]
 pub(crate) struct IpcHandle(pub(crate) [u8; 64]);
 
-/// Where memory is (`CUmemLocation`).
+/// The place of memory (`CUmemLocation`).
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct MemoryLocation {
@@ -70,7 +70,7 @@ pub(crate) struct MemoryLocation {
     pub(crate) device: c_int,
 }
 
-/// What `cuMemCreate` is to make (`CUmemAllocationProp`).
+/// The wish of `cuMemCreate` (`CUmemAllocationProp`).
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct AllocationProperties {
@@ -86,7 +86,7 @@ pub(crate) struct AllocationProperties {
     pub(crate) flags: u64,
 }
 
-/// Who may reach a range, and how (`CUmemAccessDesc`).
+/// The device that may reach a range, and how (`CUmemAccessDesc`).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct AccessDescription {
@@ -96,7 +96,7 @@ pub(crate) struct AccessDescription {
     pub(crate) rights: c_int,
 }
 
-/// What `cuMemPoolCreate` is to make (`CUmemPoolProps`).
+/// The wish of `cuMemPoolCreate` (`CUmemPoolProps`).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct PoolProperties {
@@ -138,9 +138,9 @@ pub(crate) struct Rows {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct RowsCopy {
-    /// Where from.
+    /// The source.
     pub(crate) from: Rows,
-    /// Where to.
+    /// The destination.
     pub(crate) to: Rows,
     /// Bytes of each row.
     pub(crate) width: usize,
@@ -174,9 +174,9 @@ pub(crate) struct Block {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct BlockCopy {
-    /// Where from.
+    /// The source.
     pub(crate) from: Block,
-    /// Where to.
+    /// The destination.
     pub(crate) to: Block,
     /// Bytes of a row, rows, slices.
     pub(crate) extent: [usize; 3],
@@ -186,7 +186,7 @@ pub(crate) struct BlockCopy {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct HostNode {
-    /// What is called.
+    /// The function that is called.
     pub(crate) function: extern "C" fn(usize),
     /// Its argument.
     pub(crate) argument: usize,

@@ -10,13 +10,13 @@ use crate::{api::Cuda, device::Context, verdict::Verdict};
 
 /// One case.
 pub(crate) struct Case {
-    /// What it is called in the report and on the command line.
+    /// Its name in the report and on the command line.
     pub(crate) name: &'static str,
     /// Runs it. The context, if it asks for one, is its own and current.
     pub(crate) run: Run,
 }
 
-/// What a case needs.
+/// The needs of a case.
 pub(crate) enum Run {
     /// libcuda and the GPU's number.
     Bare(fn(&Cuda, i32) -> Verdict),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a case makes and gives back: contexts, memory, streams and events that end with their
-//! scope, and bytes that can be recognised.
+//! The resources of a case, which gives them back: contexts, memory, streams and events that end
+//! with their scope, and bytes that can be recognised.
 
 use crate::api::{Address, Cuda, CudaError, Handle};
 
@@ -41,7 +41,7 @@ impl Drop for Context<'_> {
 /// Memory on the GPU.
 pub(crate) struct Memory<'a> {
     cuda: &'a Cuda,
-    /// Where it begins.
+    /// Address of its first byte.
     pub(crate) address: Address,
     /// How much it is.
     pub(crate) bytes: usize,

@@ -44,7 +44,7 @@ use device::{pattern, Context, Memory};
 /// slow host: it is far more than any case needs.
 const PATIENCE: Duration = Duration::from_secs(400);
 
-/// What the command line asks for.
+/// The wish of the command line.
 struct Wanted {
     device: i32,
     total: Option<usize>,

@@ -70,7 +70,7 @@ fn receive() -> Result<IpcHandle, String> {
     Ok(IpcHandle(handle))
 }
 
-/// What the case wrote is there; writes the answer.
+/// Checks that the bytes of the case are there, and writes the answer.
 fn answer(cuda: &Cuda, address: Address, bytes: usize) -> Result<(), String> {
     let mut read = vec![0; bytes];
     cuda.copy_out(&mut read, address)?;
@@ -122,7 +122,7 @@ fn import(cuda: &Cuda, device: i32, bytes: usize) -> Result<(), String> {
     Ok(cuda.allocation_release(allocation)?)
 }
 
-/// What `--peer` does: its words are the way, the device's number and the bytes.
+/// Does the work of `--peer`: its words are the way, the device's number and the bytes.
 pub(crate) fn run(words: &[String]) -> Result<(), String> {
     let [way, device, bytes] = words else {
         return Err("--peer is for this program itself".into());

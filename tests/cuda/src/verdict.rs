@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How a case says what it found.
 
-/// What a case returns: nothing, or why it failed.
+/// The result of a case: nothing, or why it failed.
 pub(crate) type Verdict = Result<(), String>;
 
 /// Fails with what `why` says, unless it holds.

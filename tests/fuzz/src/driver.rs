@@ -22,11 +22,11 @@ pub const OTHER_GPU: u32 = 5;
 pub const FOREIGN: [u32; 2] = [0xc1d0_0001, 0xc1d0_0002];
 /// The first client that the driver makes.
 pub const FIRST_CLIENT: u32 = 0xc1d0_0010;
-/// What a GPU has: more than any limit, so that limits are what refuses.
+/// Memory of a GPU: more than any limit, so that limits are what refuses.
 const HEAP: u64 = 1 << 40;
-/// What each compute context of a GPU takes without its channels (measured: docs/memory.md).
+/// Bytes that each compute context of a GPU takes without its channels (measured: docs/memory.md).
 const CONTEXT: u64 = 4416 << 10;
-/// What each channel takes in its group's pool, or in that of a group of its own.
+/// Bytes that each channel takes in its group's pool, or in that of a group of its own.
 const CHANNEL: u64 = 64 << 10;
 /// And what a GPU takes as soon as it has any.
 const ANY_CONTEXT: u64 = 3328 << 10;
@@ -61,14 +61,14 @@ struct Block {
     what: BlockKind,
 }
 
-/// What memory is taken for.
+/// The use of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlockKind {
     Object,
     Context,
 }
 
-/// Who calls.
+/// The caller.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
     /// The number of the file that the call came through.
@@ -88,7 +88,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// What is held of a GPU, in bytes.
+    /// Bytes of a GPU that are held.
     pub fn held(&self, gpu: u32) -> u64 {
         let blocks = || self.blocks.values().filter(|block| block.gpu == gpu);
         let any_context = blocks().any(|block| block.what == BlockKind::Context);
@@ -490,8 +490,8 @@ fn uuid_at(bytes: &[u8], at: usize) -> [u8; 16] {
     uuid.unwrap_or_default()
 }
 
-/// What is taken at least for a size: pages of 2 MiB for what is that large or asks for huge ones,
-/// else of 64 KiB (`memmgrDeterminePageSize_IMPL()`, mem_mgr.c; PMA's smallest page).
+/// Least memory that is taken for a size: pages of 2 MiB for what is that large or asks for huge
+/// ones, else of 64 KiB (`memmgrDeterminePageSize_IMPL()`, mem_mgr.c; PMA's smallest page).
 fn rounded(size: u64, attr: u32) -> u64 {
     let unit: u64 = match (attr >> 23) & 3 {
         0 if size >= 2 << 20 => 2 << 20,

@@ -2,10 +2,10 @@
 //! A hostile container: its files, its processes, the tenant's accounting behind them, and its
 //! calls.
 //!
-//! What a call reads from the program's memory is the next bytes of the input, wherever the pointer
-//! points to: two looks at the same address see different bytes, as they would in a program whose
-//! other threads write there. What the driver answers can be overwritten before it is read, as
-//! other threads can do, and other calls can run before and after the driver works on one.
+//! A call reads the next bytes of the input from the program's memory, wherever the pointer points
+//! to: two looks at the same address see different bytes, as they would in a program whose other
+//! threads write there. What the driver answers can be overwritten before it is read, as other
+//! threads can do, and other calls can run before and after the driver works on one.
 
 use cgpu_km::{
     nvidia::{
@@ -23,9 +23,9 @@ use crate::{
     stream::{put_u32, u32_at, u64_at, Input, Stream},
 };
 
-/// Where every call's argument is.
+/// Address of every call's argument.
 pub const ARGUMENT: u64 = 0x7000_0000;
-/// What cannot be read.
+/// Addresses that cannot be read.
 const BAD: std::ops::Range<u64> = 0..0x1000;
 /// Calls that run inside one another at most.
 const DEEPEST: u32 = 2;
@@ -37,7 +37,7 @@ const MOST_FORGED: u8 = 8;
 pub struct Node {
     /// Its number.
     pub file: u64,
-    /// What it stands for.
+    /// Its role.
     pub role: Role,
     /// The process that uses it.
     pub process: i32,
@@ -53,7 +53,7 @@ pub struct Recorded {
     pub argument: Vec<u8>,
     /// The parameters behind its pointer, which stands at offset 16.
     pub nested: Vec<u8>,
-    /// What was read, in the form of an input.
+    /// Everything that was read, in the form of an input.
     pub log: Input,
     /// The argument as the program finds it afterwards.
     pub told: Vec<u8>,
@@ -79,11 +79,11 @@ impl Recorded {
 /// A container and the driver.
 #[derive(Debug)]
 pub struct Program<'a> {
-    /// What decides.
+    /// The source of decisions.
     pub input: Stream<'a>,
-    /// What is checked.
+    /// The accounting that is checked.
     pub accounting: Accounting,
-    /// What it is checked against.
+    /// The driver that it is checked against.
     pub driver: Driver,
     /// The open files.
     pub nodes: Vec<Node>,
@@ -95,7 +95,7 @@ pub struct Program<'a> {
     pub recorded: Option<Recorded>,
     /// The next call's argument, where the input does not say it.
     pub argument: Option<Vec<u8>>,
-    /// What another thread does before or after the driver's work.
+    /// The act of another thread before or after the driver's work.
     meanwhile: fn(&mut Self),
     tables: &'static Tables,
     at: usize,
@@ -188,7 +188,7 @@ impl<'a> Program<'a> {
         self.accounting.close_file(FileId(gone));
     }
 
-    /// What must hold between any two events.
+    /// Checks what must hold between any two events.
     pub fn check(&self) {
         for (index, gpu) in GPUS.into_iter().enumerate() {
             let held = self.driver.held(gpu);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What an input means: events of a hostile container, one after the other.
+//! The meaning of an input: events of a hostile container, one after the other.
 //!
 //! Four targets begin in different places, so that each gets far with short inputs:
 //!

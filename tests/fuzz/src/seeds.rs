@@ -21,7 +21,7 @@ use crate::{
 pub const LONGEST: usize = 16 << 10;
 /// Inputs of one kind of call.
 const OF_A_KIND: u32 = 2;
-/// Where nested parameters seem to be.
+/// Apparent address of nested parameters.
 const NESTED_AT: u64 = 0x6000_0000;
 
 /// Inputs by target, each with a name.
@@ -193,7 +193,7 @@ impl Words {
         }
     }
 
-    /// What a call tells about the GPU: its UUID (UVM_REGISTER_GPU), its id
+    /// Takes from a call what it tells about the GPU: its UUID (UVM_REGISTER_GPU), its id
     /// (NV_ESC_ATTACH_GPUS_TO_FD).
     fn learn(&mut self, node: usize, io: &Ioctl) {
         let Some(argument) = &io.argument else { return };
@@ -391,7 +391,7 @@ impl Singles {
         self.found.insert(("control", name.to_owned(), input.0));
     }
 
-    /// What a call reads, on a tenant as the prologue leaves it.
+    /// The bytes that a call reads, on a tenant as the prologue leaves it.
     fn run(&self, node: usize, request: u32, call: Recorded, argument: Option<Vec<u8>>) -> Vec<u8> {
         let bytes = crate::run::prologue(self.branch);
         let mut program = prepared(&bytes, self.branch);

@@ -16,7 +16,7 @@ use std::alloc::System;
 
 use crate::sys;
 
-/// Where it lies. Neither the kernel nor CUDA places anything there of itself (CUDA's ranges in the
+/// Its address. Neither the kernel nor CUDA places anything there of itself (CUDA's ranges in the
 /// recordings begin below 2^37 and above 2^46).
 pub const BASE: u64 = 0x1500_0000_0000;
 /// Its size in bytes. Pages that nobody has touched take no memory.

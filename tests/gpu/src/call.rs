@@ -34,7 +34,7 @@ struct Proxied {
     find: Find,
 }
 
-/// What is known of a descriptor of this process.
+/// A function that finds the place behind a descriptor of this process.
 pub type Find = fn(i32) -> Option<Place>;
 
 impl Host for Proxied {
@@ -201,7 +201,7 @@ fn exchange(parts: &mut [Part<'_>], place: PointerAt, pointer: [u8; 8]) -> [u8; 
     before
 }
 
-/// Where the pointer to a part stands, if it has one and there is something to point to.
+/// The place of the pointer to a part, if it has one and there is something to point to.
 fn pointer_to(part: &Part<'_>, parts: &[Part<'_>]) -> Result<Option<PointerAt>, Errno> {
     let Some(place) = part.pointer.filter(|_| !part.bytes.is_empty()) else {
         return Ok(None);
@@ -271,7 +271,7 @@ pub fn mapped(state: &'static State, place: Place, fd: i32, base: u64, length: u
     true
 }
 
-/// What the program had mapped there is gone.
+/// Takes note that the program unmapped this range.
 pub fn unmapped(state: &'static State, base: u64, length: u64) {
     let Ok(spaces) = SPACES.lock() else { return };
     for &(file, _) in spaces.iter() {

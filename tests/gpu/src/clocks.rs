@@ -12,11 +12,11 @@ use cgpu_km::policy::{sched::InstanceId, Boost, Boosts};
 
 use crate::{driver::Booster, sys};
 
-/// What asks for one GPU.
+/// The part that asks for the clocks of one GPU.
 pub struct Clocks {
     boosts: Boosts,
     driver: Booster,
-    /// What the accounting of each instance say, and what they said at the last look.
+    /// The wish in the accounting of each instance, and the one at the last look.
     wanted: Vec<(&'static AtomicU32, u32)>,
     calls: u32,
     refused: u32,
@@ -66,7 +66,7 @@ impl Clocks {
         }
     }
 
-    /// What was asked, as JSON.
+    /// The calls that were made, as JSON.
     pub fn account(&self) -> serde_json::Value {
         serde_json::json!({
             "calls": self.calls,

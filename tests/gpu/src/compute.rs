@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the scheduler and the programs of an instance say to each other, in their shared memory.
+//! Messages between the scheduler and the programs of an instance, in their shared memory.
 //!
 //! The scheduler ([`cgpu_km::policy::sched`], the module's own) runs in the tool that started the
 //! instances. The programs tell it of their channels and of the doorbells that they touch
@@ -60,7 +60,7 @@ pub enum News {
     ClientFreed(u32),
 }
 
-/// What an agent is asked to do.
+/// A request to an agent.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub enum Request {
@@ -84,7 +84,7 @@ pub enum Request {
     Sample,
 }
 
-/// What an agent is for. They are two threads, since what one waits for may need what the other
+/// The duty of an agent. They are two threads, since what one waits for may need what the other
 /// does: see [`GATE_PATIENCE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -103,7 +103,7 @@ pub struct Agent {
     duty: AtomicU32,
     asked: AtomicU32,
     answered: AtomicU32,
-    /// What came of the last request: a status, or a process; negative: an errno.
+    /// The result of the last request: a status, or a process; negative: an errno.
     result: AtomicI32,
     request: UnsafeCell<Request>,
     names: UnsafeCell<[Name; CHANNELS]>,
@@ -120,7 +120,7 @@ pub struct Compute {
     pub rang: AtomicU32,
     /// Nanoseconds that threads waited at doorbells.
     pub blocked_ns: AtomicU64,
-    /// What the accounting says of the boost of each GPU, by its place among the instance's
+    /// The boost of each GPU in the accounting, by its place among the instance's
     /// ([`cgpu_km::policy::Boost::number`]).
     pub boosts: [AtomicU32; GPUS],
     lock: Lock,

@@ -38,7 +38,7 @@ const GPU_GET_GID_INFO: u32 = 0x2080_014a;
 const DEVICE: u32 = 0xc690_0080;
 const SUBDEVICE: u32 = 0xc690_2080;
 
-/// What the driver says of a GPU.
+/// The driver's facts about a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct GpuFacts {
@@ -46,13 +46,13 @@ pub struct GpuFacts {
     pub minor: u32,
     /// RM's name for it.
     pub gpu_id: u32,
-    /// What `NV01_DEVICE_0` is allocated by.
+    /// The number by which `NV01_DEVICE_0` is allocated.
     pub device_instance: u32,
     /// FB_GET_INFO's `TOTAL_RAM_SIZE`, in bytes.
     pub memory_bytes: u64,
     /// Its UUID, as UVM has it.
     pub uuid: [u8; 16],
-    /// What `NV_ESC_CARD_INFO` says of it.
+    /// Its entry in the answer to `NV_ESC_CARD_INFO`.
     pub card: Card,
 }
 
@@ -176,7 +176,7 @@ pub fn find() -> Result<Found, Error> {
     })
 }
 
-/// What FB_GET_INFO says is free on a GPU, in bytes.
+/// Free memory of a GPU in bytes, as FB_GET_INFO tells it.
 ///
 /// # Errors
 ///
@@ -290,7 +290,7 @@ impl<'a> Rm<'a> {
         Ok(())
     }
 
-    /// What FB_GET_INFO_V2 says for an index, which is in KiB, in bytes.
+    /// The answer of FB_GET_INFO_V2 for an index that is in KiB, in bytes.
     fn memory(&self, index: u32) -> Result<u64, Error> {
         let entry = self.tables.control(fb::FB_GET_INFO_V2);
         let size = entry.map_or(0, |entry| entry.params);

@@ -88,7 +88,7 @@ pub struct Recorder {
     began: (Instant, f64),
 }
 
-/// What is read of a call before it is made.
+/// The parts of a call that are read before it is made.
 #[derive(Debug)]
 pub struct Before {
     at: Instant,
@@ -372,8 +372,8 @@ impl Recorder {
     }
 }
 
-/// What can be read at `at`, up to `len` bytes and [`MOST`]: half as much where that reaches beyond
-/// what is mapped.
+/// The readable bytes at `at`, up to `len` bytes and [`MOST`]: half as much where that reaches
+/// beyond what is mapped.
 fn read(at: u64, len: usize) -> Vec<u8> {
     let mut len = if at == 0 { 0 } else { len.min(MOST) };
     while len > 0 {
@@ -386,7 +386,7 @@ fn read(at: u64, len: usize) -> Vec<u8> {
     Vec::new()
 }
 
-/// What the C library makes of a system call's result: the value, or -1 and an errno.
+/// The C library's form of a system call's result: the value, or -1 and an errno.
 fn split(result: i64) -> (i64, i32) {
     if result < 0 {
         (-1, i32::try_from(-result).unwrap_or(libc::EINVAL))

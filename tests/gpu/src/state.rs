@@ -42,7 +42,7 @@ const MAGIC: u64 = 0x6367_7075_5f67_7075;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Gpu {
-    /// What the driver says of it.
+    /// The driver's facts about it.
     pub facts: GpuFacts,
     /// The limit when the instance was made, in bytes.
     pub limit_bytes: u64,
@@ -109,14 +109,14 @@ impl OpenFile {
 struct Flight {
     /// The number of its file and 1; 0: the place is free.
     id: u64,
-    /// Who has sent it, and what the descriptor was there.
+    /// The sender, and the number of the descriptor there.
     process: i32,
     fd: i32,
     /// Those that are sent later have higher ones.
     order: u64,
 }
 
-/// What is counted, over all processes.
+/// Counters over all processes.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Counters {
@@ -211,7 +211,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// What it names is no instance.
+    /// The file that it names is no instance.
     pub fn join() -> io::Result<Option<&'static Self>> {
         let Some(path) = std::env::var_os(VARIABLE) else {
             return Ok(None);
@@ -249,8 +249,7 @@ impl State {
     ///
     /// # Panics
     ///
-    /// Where the instance was made for a branch that has none, which [`State::create`]'s type
-    /// prevents.
+    /// The instance was made for a branch that has none, which [`State::create`]'s type prevents.
     pub fn tables(&self) -> &'static Tables {
         Branch::ALL
             .into_iter()
@@ -294,7 +293,7 @@ impl State {
         })
     }
 
-    /// What an open file is.
+    /// The accounting's number of an open file, and its role.
     pub fn file(&self, place: Place) -> Option<(FileId, Role)> {
         self.with_files(|files| {
             let file = files.get(place.0).filter(|file| file.id != 0)?;

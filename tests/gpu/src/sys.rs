@@ -12,7 +12,7 @@ use core::{
 ///
 /// # Safety
 ///
-/// What the call does to memory and descriptors is the caller's to answer for.
+/// The caller answers for what the call does to memory and descriptors.
 #[cfg(target_arch = "x86_64")]
 pub unsafe fn call(number: i64, arguments: [u64; 6]) -> i64 {
     let result: i64;
@@ -71,7 +71,7 @@ pub fn thread() -> i32 {
     unsafe { call(libc::SYS_gettid, [0; 6]) as i32 }
 }
 
-/// What [`own`] gives, once it was asked for; 0: not yet.
+/// The result of [`own`], once it was asked for; 0: not yet.
 static OWN: AtomicI32 = AtomicI32::new(0);
 
 /// The number of the calling process, asked for once: a system call takes longer than all else that

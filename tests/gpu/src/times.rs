@@ -49,7 +49,7 @@ struct Taken {
     driver: u64,
 }
 
-/// What the calls of this process took.
+/// Times of this process's calls.
 #[derive(Debug)]
 pub struct Times {
     prefix: OsString,

@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_micros(50);
 pub struct Competitor {
     /// Its part of the shared memory.
     pub compute: &'static Compute,
-    /// What the operator says of it.
+    /// The operator's terms for it.
     pub terms: Terms,
 }
 
@@ -46,7 +46,7 @@ fn process_of(instance: InstanceId) -> ProcessId {
     ProcessId(instance.0 as i32 + 1)
 }
 
-/// What a call of the scheduler took.
+/// The time that a call of the scheduler took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallTimes {
     /// How often it was made.
@@ -65,7 +65,7 @@ pub struct Arbiter {
     backend: Backend,
     rang: Vec<u32>,
     began: Instant,
-    /// Where every event and action is written to, if anywhere.
+    /// The log of every event and action, if there is one.
     log: Option<Box<dyn Write>>,
     /// How the GPU was shared when that was last written.
     logged: &'static str,
@@ -74,7 +74,7 @@ pub struct Arbiter {
     counted: Counted,
 }
 
-/// What the scheduler did while the programs counted.
+/// The scheduler's acts while the programs counted.
 #[derive(Debug, Default)]
 struct Counted {
     /// When it was looked at last, and how many changes and calls there had been.
@@ -90,7 +90,7 @@ struct Backend {
     competitors: Vec<Competitor>,
     /// Which instance and which agent a client is of.
     owners: HashMap<u32, (usize, usize)>,
-    /// Whose process the driver's last sample found on the compute engine.
+    /// The instance whose process the driver's last sample found on the compute engine.
     sample: Option<Option<u32>>,
 }
 
@@ -321,7 +321,7 @@ fn name([client, object]: compute::Name) -> RmName {
     }
 }
 
-/// What an agent was answered, as the module's `sched.rs` takes it. A process that has ended has no
+/// The answer to an agent, as the module's `sched.rs` takes it. A process that has ended has no
 /// channels.
 fn outcome(compute: &Compute, agent: usize) -> Result<(), CallError> {
     let answer = compute.answer(agent);

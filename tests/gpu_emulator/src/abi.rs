@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the headers of one driver release say: offsets, sizes, numbers and the names of messages.
+//! The headers of one driver release: offsets, sizes, numbers and the names of messages.
 //!
 //! The files `abi/VERSION.txt` are written by `abi/generate.py` from NVIDIA's headers.
 //! `abi/names.txt` lists the structs and fields; the names here are NVIDIA's.
@@ -128,7 +128,7 @@ impl Abi {
         self.get(name).size
     }
 
-    /// Where the first element of a field begins.
+    /// Offset of the first element of a field.
     pub fn offset(&self, name: &str, path: &str) -> usize {
         self.field(name, path).offset
     }

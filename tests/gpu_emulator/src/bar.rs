@@ -37,7 +37,7 @@ impl Window {
         }
     }
 
-    /// Where an access of so many bytes goes, page by page.
+    /// The targets of an access of so many bytes, page by page.
     pub fn parts(
         &mut self,
         memory: &Memory,

@@ -54,7 +54,7 @@ const RELEASE_SEMAPHORE: u32 = 2;
 pub struct Kernel {
     /// Virtual address of its QMD.
     pub address: u64,
-    /// What it is.
+    /// Its description.
     pub qmd: Qmd,
     /// A hash of its program's code.
     pub program: u64,
@@ -101,14 +101,14 @@ struct InlineTransfer {
     length: u64,
     lines: u64,
     pitch: u64,
-    /// Where the first line begins.
+    /// Address of the first line.
     to: u64,
     /// Bytes that have come.
     done: u64,
     flags: u32,
 }
 
-/// What the engine remembers of a channel between methods.
+/// The engine's memory of a channel between methods.
 #[derive(Debug, Default)]
 pub struct ComputeState {
     inline: Option<InlineTransfer>,
@@ -122,7 +122,7 @@ pub struct Surroundings<'a> {
     pub space: AddressSpace,
     /// The value of another method, zero if it was not set.
     pub get: &'a dyn Fn(u16) -> u32,
-    /// What is done after the kernel that is under way, if there is one.
+    /// Acts after the kernel that is under way, if there is one.
     pub deferred: Option<&'a mut Vec<Deferred>>,
 }
 

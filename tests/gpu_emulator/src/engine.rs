@@ -142,7 +142,7 @@ impl ComputeTime {
         }
     }
 
-    /// What runs of a group is taken off.
+    /// Takes the running work of a group off the engine.
     pub fn preempt(&mut self, now: u64, group: ObjectId) {
         self.catch_up(now);
         if let Some(number) = self.groups.get(&group) {

@@ -4,7 +4,7 @@
 
 use crate::{abi::Abi, model::GpuModel};
 
-/// What an engine does.
+/// The work of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineKind {
     /// Graphics and compute.
@@ -16,7 +16,7 @@ pub enum EngineKind {
 /// One engine.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    /// What it does.
+    /// Its work.
     pub kind: EngineKind,
     /// Its number among those of its kind.
     pub instance: u32,
@@ -128,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// Where its registers begin.
+    /// Offset of its registers.
     pub fn registers(&self) -> u32 {
         match self.kind {
             EngineKind::Graphics => 0x40_0000,
@@ -136,12 +136,12 @@ impl Engine {
         }
     }
 
-    /// Where its runlist's registers begin.
+    /// Offset of its runlist's registers.
     pub fn runlist_registers(&self) -> u32 {
         0x88_0000 + 0x4000 * self.runlist
     }
 
-    /// Where its runlist's channels' registers begin.
+    /// Offset of the registers of its runlist's channels.
     pub fn channel_registers(&self) -> u32 {
         0x90_0000 + 0x2000 * self.runlist
     }

@@ -24,7 +24,7 @@ const HEADERS: usize = 8;
 const AINCW: u32 = 1 << 24;
 const AINCR: u32 = 1 << 25;
 
-/// What a message asks for.
+/// The request of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FspRequest {
     /// Boot GSP with the arguments at this address of the machine's memory.

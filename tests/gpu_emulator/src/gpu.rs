@@ -82,8 +82,8 @@ pub struct Gpu {
     lost: bool,
     /// Kernels that were launched.
     launches: u64,
-    /// What was last written to the doorbell, by BAR0 and by BAR1. Hardware does not tell; tests of
-    /// what reaches the GPU want to know.
+    /// The last stores to the doorbell, by BAR0 and by BAR1. Hardware does not tell; tests of what
+    /// reaches the GPU want to know.
     rung: [u32; 2],
     /// How often each register was read or written, for the log.
     seen: HashMap<(bool, u64), u64>,
@@ -277,7 +277,7 @@ impl Gpu {
         }
     }
 
-    /// Where in video memory an address of PRAMIN lies.
+    /// The place in video memory of an address of PRAMIN.
     fn pramin(&self, register: u64) -> Place {
         let window = self.units.registers.get(registers::NV_XAL_EP_BAR0_WINDOW);
         Place::video((u64::from(window) << 16) + register - registers::PRAMIN.start)

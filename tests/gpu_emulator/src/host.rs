@@ -18,7 +18,7 @@ use crate::{
 use channel::{Channel, ChannelSetup, Outcome, Stop};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What a channel wants of others after it ran.
+/// The wishes of a channel to others after it ran.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Wish {
     /// The channel.
@@ -38,7 +38,7 @@ struct HostChannel {
     object: ObjectId,
     /// Its group, or itself.
     group: ObjectId,
-    /// Where its address space may be found, most specific first.
+    /// Objects that may have its address space, most specific first.
     spaces: Vec<ObjectId>,
 }
 

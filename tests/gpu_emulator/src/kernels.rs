@@ -11,7 +11,7 @@ use crate::{
 
 /// Bytes of code that are hashed.
 const CODE: usize = 256;
-/// Where a kernel's parameters begin in its first constant buffer, for compute capability 9.0.
+/// Offset of a kernel's parameters in its first constant buffer, for compute capability 9.0.
 const PARAMETERS: u64 = 0x210;
 /// Words of parameters that are read.
 const WORDS: usize = 8;
@@ -58,7 +58,7 @@ pub fn parameters(
     Ok(words)
 }
 
-/// What a kernel that is known does.
+/// The work of a known kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Fills rows with a value.

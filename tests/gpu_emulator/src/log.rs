@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the GPU saw, in lines with the time since it began.
+//! The GPU's log: lines with the time since it began.
 
 use std::{fmt, fs::File, io::Write as _, path::Path, time::Instant};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the GPU's engines can address: its own video memory and the machine's memory.
+//! Memory that the GPU's engines can address: its own video memory and the machine's memory.
 
 use crate::{
     machine::MachineMemory,

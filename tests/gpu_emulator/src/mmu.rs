@@ -18,7 +18,7 @@ const DUAL: u32 = 21;
 /// `NV_MMU_VER3_PTE_KIND` of a page whose accesses are messages, not memory: the doorbell page.
 const KIND_SMSKED_MESSAGE: u64 = 0xf;
 
-/// What a virtual address leads to.
+/// The target of a virtual address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Memory.
@@ -30,7 +30,7 @@ pub enum Target {
 /// A translated address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Translation {
-    /// What is there.
+    /// The target.
     pub target: Target,
     /// Bytes from here to the end of the page.
     pub left: u64,
@@ -84,7 +84,7 @@ fn table(entry: u64, address_mask: u64) -> Option<Place> {
 const ADDRESS: u64 = 0xf_ffff_ffff_f000;
 const ADDRESS_BIG: u64 = 0xf_ffff_ffff_ff00;
 
-/// What an entry for a page leads to (`NV_MMU_VER3_PTE`).
+/// The translation by an entry for a page (`NV_MMU_VER3_PTE`).
 fn page(entry: u64, address: u64, shift: u32) -> Result<Translation, MmuFault> {
     let size = 1 << shift;
     let inside = address & (size - 1);
@@ -205,7 +205,7 @@ impl AddressSpace {
         })
     }
 
-    /// Where an address lies, if it is memory.
+    /// The place of an address, if it is memory.
     pub fn place(self, memory: &Memory, address: u64) -> Result<Place, MmuFault> {
         match translate(memory, self.root, address)?.target {
             Target::Memory(place) => Ok(place),

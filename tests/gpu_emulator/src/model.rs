@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What kind of GPU is emulated: data only.
+//! The emulated models of GPUs, as data only.
 
 use crate::MIB;
 

@@ -6,7 +6,7 @@ use crate::host::semaphore::{Reduction, Semaphore, SemaphoreAction};
 
 /// Size of the larger one in bytes.
 pub const QMD_BYTES: usize = 384;
-/// Where both versions have their number (`QMD_MAJOR_VERSION`).
+/// The bits that have the number of both versions (`QMD_MAJOR_VERSION`).
 const MAJOR_VERSION: Bits = Bits(583, 580);
 
 /// Highest and lowest bit of a field.
@@ -20,7 +20,7 @@ impl Bits {
     }
 }
 
-/// What is said of a kernel.
+/// The description of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Qmd {
     /// The version: 3 or 4; of others nothing is known.
@@ -37,7 +37,7 @@ pub struct Qmd {
     pub releases: Vec<Semaphore>,
 }
 
-/// Where a version has the fields.
+/// The bits of a version's fields.
 struct QmdLayout {
     grid: [Bits; 3],
     block: [Bits; 3],
@@ -48,7 +48,7 @@ struct QmdLayout {
     releases: [ReleaseLayout; 3],
 }
 
-/// Where a version has a release's fields.
+/// The bits of a release's fields.
 struct ReleaseLayout {
     enable: Bits,
     structure: Bits,

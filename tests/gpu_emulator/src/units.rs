@@ -6,10 +6,10 @@ use crate::{
     registers::Registers,
 };
 
-/// What the firmware and the registers share.
+/// State that the firmware and the registers share.
 #[derive(Debug)]
 pub struct Units {
-    /// What the GPU is, and what the driver's release says.
+    /// Facts about the GPU and the driver's release.
     pub facts: Facts,
     /// Video memory and the machine's.
     pub memory: Memory,

@@ -43,7 +43,7 @@ impl Shared {
     }
 }
 
-/// What the server calls.
+/// The device that the server calls.
 struct Backend(Arc<Shared>);
 
 impl ServerBackend for Backend {

@@ -101,7 +101,7 @@ impl VideoMemory {
     }
 }
 
-/// Where an address lies in its piece, and how many of so many bytes lie in it.
+/// The offset of an address in its piece, and how many of so many bytes lie in it.
 fn part(address: u64, length: usize) -> (usize, usize) {
     let inside = (address % PIECE) as usize;
     (inside, length.min(PIECE as usize - inside))

@@ -18,7 +18,7 @@ const LENGTH: Nanos = 60_000 * MS;
 const GAME: Nanos = 10_000 * MS;
 /// A request may take this much longer than where nobody else is.
 const LONGER: f64 = 1.25;
-/// What a wake-up costs the GPU, in milliseconds.
+/// The cost of a wake-up for the GPU, in milliseconds.
 const WAKE_COST: f64 = 0.8;
 /// The 99th percentile of a token of [`TOKEN`] under the period `interactive`, in milliseconds.
 const TOKEN_MS: f64 = 6.0;
@@ -40,7 +40,7 @@ fn steps(step: Nanos, pause: Nanos) -> Tenant {
     }
 }
 
-/// What a neighbour is called.
+/// The name of a neighbour.
 fn paused(tenant: Tenant) -> String {
     match tenant {
         Tenant::Steps { habit, step, pause } => format!(
@@ -68,7 +68,7 @@ fn run(rules: Rules, tenants: &[(Tenant, Terms)], length: Nanos) -> (Vec<Came>, 
     (came, driven.calls.len() as f64 / seconds)
 }
 
-/// What a figure is to be.
+/// The bound of a figure.
 #[derive(Clone, Copy)]
 enum Is {
     AtMost,

@@ -82,7 +82,7 @@ pub fn arrivals(number: usize, request: Nanos, load: f64, from: Nanos, end: Nano
         .collect()
 }
 
-/// What came of a tenant.
+/// The results of a tenant.
 #[derive(Clone, Debug, Default)]
 pub struct Came {
     /// How long each request, or each kernel without requests, took, by length.
@@ -276,8 +276,8 @@ impl Running {
     }
 }
 
-/// What a service would have on a GPU whose changes cost nothing, beside a neighbour that always
-/// has work: as much as it asks for while it has lag, and its share without. In steps of 0.1 ms.
+/// The result of a service on a GPU whose changes cost nothing, beside a neighbour that always has
+/// work: as much as it asks for while it has lag, and its share without. In steps of 0.1 ms.
 pub fn ideal(arrivals: &[Nanos], request: Nanos, share: f64, burst: Nanos, from: Nanos) -> Came {
     const STEP: f64 = 0.1;
     let (mut lag, mut done, mut at) = (0.0_f64, 0.0, 0.0);

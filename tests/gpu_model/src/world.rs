@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Where a program's doorbell stands.
+    /// The position of a program's doorbell.
     pub fn gate(&self, program: usize) -> Position {
         self.programs[program].gate
     }

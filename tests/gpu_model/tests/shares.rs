@@ -533,8 +533,8 @@ fn program_launching_ahead_keeps_its_windows() {
     assert!(got.iter().all(|got| *got > 0.345), "{got:?}");
 }
 
-/// What it has queued when it stops keeps the GPU for 405 ms of its time. Then it is silent, and
-/// was at work when it was last seen: it has its windows until four samples found nobody at work.
+/// Its queue when it stops keeps the GPU for 405 ms of its time. Then it is silent, and was at work
+/// when it was last seen: it has its windows until four samples found nobody at work.
 #[test]
 fn program_stopped_after_long_kernels_is_idle() {
     let long = |depth| Habit { depth, ..LONG };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What differs between the branches of the driver that the programs meet: sizes of parameters, as
+//! Differences between the branches of the driver that the programs meet: sizes of parameters, as
 //! `tests/abi/facts.txt` has them of NVIDIA's headers.
 
 /// The releases' facts, a column for each branch.

@@ -124,7 +124,7 @@ pub fn is_in_reach() -> bool {
     std::path::Path::new(DEBUGFS).exists()
 }
 
-/// What stands before the reason for which a test is left out.
+/// The text before the reason for which a test is left out.
 const NOT_HERE: &str = "not with this driver: ";
 
 /// An error unless the driver is the stand-in: the test is left out for this reason.

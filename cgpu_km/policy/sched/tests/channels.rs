@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What channels cost in calls: the limit of an instance bounds them.
+//! Calls that channels cost: the limit of an instance bounds them.
 
 use super::*;
 use crate::policy::channel_limit::default_limit;

@@ -9,7 +9,7 @@ use super::{
 use crate::policy::tests::*;
 
 impl Reference {
-    /// What a step means now. The end of a call is the driver's to say.
+    /// The present meaning of a step. The end of a call is the driver's to say.
     pub(super) fn event(&self, step: &ModelStep) -> Option<ModelEvent> {
         Some(match *step {
             ModelStep::Client {

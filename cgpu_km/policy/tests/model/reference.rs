@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the accounting of RM objects must do, in its simplest form: the specification of the
-//! ledger.
+//! The accounting of RM objects in its simplest form: the specification of the ledger.
 //!
 //! Objects, clients and costs stand in plain maps, and every sum is computed anew. A call that
 //! makes something is an event when it begins and one when the driver has answered it. In between
@@ -17,7 +16,7 @@ type Number = usize;
 /// Client and handle; handle 0: the driver has not named it yet.
 type ObjectName = (ClientHandle, ObjectHandle);
 
-/// What a program or the driver does.
+/// An act of a program or of the driver.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ModelEvent {
     /// An object is asked for, or a client ([`Kind::Root`]).
@@ -39,7 +38,7 @@ pub(super) enum ModelEvent {
     Limit(GpuId, u64),
 }
 
-/// What the accounting must say to an event.
+/// The accounting's right answer to an event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Expected {
     /// The call is refused with this status, and nothing has changed.
@@ -103,7 +102,7 @@ struct ModelShare {
 
 /// A call in flight.
 pub(super) struct ModelFlight {
-    /// What it makes.
+    /// The object that it makes.
     pub(super) object: Number,
     /// The names that it uses, which nothing else can get.
     names: Vec<ObjectName>,
@@ -123,7 +122,7 @@ pub(super) struct Reference {
     last: Number,
 }
 
-/// What contexts cost, in bytes: 7,744 KiB the first, 4,416 KiB each further one.
+/// Bytes that contexts cost: 7,744 KiB the first, 4,416 KiB each further one.
 fn price(contexts: u64) -> u64 {
     match contexts {
         0 => 0,
@@ -131,7 +130,7 @@ fn price(contexts: u64) -> u64 {
     }
 }
 
-/// What a channel takes in the pools of its group, in bytes.
+/// Bytes that a channel takes in the pools of its group.
 const CHANNEL: u64 = 64 << 10;
 
 /// The runlist of an engine, and whether a group for it is a context. The second GPU has one for
@@ -165,7 +164,7 @@ impl Reference {
         }
     }
 
-    /// What happens on an event.
+    /// Applies an event.
     pub(super) fn apply(&mut self, event: &ModelEvent) -> Expected {
         let result = match *event {
             ModelEvent::Alloc(alloc) if alloc.kind == Kind::Root => self.begin_client(&alloc),
@@ -485,7 +484,7 @@ impl Reference {
         self.costs.values().filter(move |cost| cost.gpu == gpu)
     }
 
-    /// What is used of a GPU, what is reserved, and the overhead.
+    /// Used and reserved bytes of a GPU, and the overhead.
     fn sums(&self, gpu: GpuId) -> (u64, u64, u64) {
         let bytes = |given| {
             let costs = self.costs_of(gpu).filter(move |cost| cost.given == given);
@@ -515,7 +514,7 @@ impl Reference {
         (given as u64, contexts.count() as u64)
     }
 
-    /// What an object costs, in the group of this cost or in none.
+    /// The cost of an object, in the group of this cost or in none.
     fn cost(&self, gpu: GpuId, alloc: &Alloc, group: Option<Number>) -> ModelCost {
         let (list, context) = match alloc.engine {
             Some(named) => engine(gpu, named),
@@ -565,7 +564,7 @@ impl Reference {
         Err(status)
     }
 
-    /// What an object would take, but for its part of a group's pools.
+    /// The demand of an object, without its part of a group's pools.
     fn wanted(&self, gpu: GpuId, cost: &ModelCost) -> u64 {
         let (_, all) = self.contexts(gpu);
         cost.bytes + cost.pools + price(all + u64::from(cost.context)) - price(all)
@@ -620,8 +619,8 @@ impl Reference {
         u32::try_from(most[0].max(most[1])).unwrap()
     }
 
-    /// What each process holds of a GPU. Shared memory counts for the process that has had it
-    /// longest.
+    /// The memory of a GPU that each process holds. Shared memory counts for the process that has
+    /// had it longest.
     pub(super) fn held(&self, gpu: GpuId) -> Vec<(i32, u64)> {
         let mut held = BTreeMap::new();
         for cost in self

@@ -14,7 +14,7 @@ pub(super) const MOST_CHANNELS: u64 = 4;
 /// The limit of host memory.
 pub(super) const MOST_HOST: u64 = 24 * MIB;
 
-/// What the driver is to answer.
+/// The driver's answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ModelAnswer {
     Granted,
@@ -75,7 +75,7 @@ pub(super) enum ModelStep {
 }
 
 impl ModelStep {
-    /// What the driver is to answer to a call, and whether later.
+    /// The driver's answer to a call, and whether later.
     pub(super) fn answer(&self) -> (ModelAnswer, bool) {
         match *self {
             Self::Alloc { answer, later, .. } | Self::Dup { answer, later, .. } => (answer, later),

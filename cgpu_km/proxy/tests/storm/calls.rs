@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a step asks for: the bytes of a call, built from what exists at that moment.
+//! The call of a step: the bytes of a call, built from what exists at that moment.
 
 use super::{
     super::*,
@@ -17,7 +17,7 @@ const UNMAP_MEMORY: u32 = 0xc020_464f;
 const FB_GET_INFO: u32 = 0x2080_1303;
 /// Handles that programs choose; few, so that they meet.
 const HANDLES: u64 = 24;
-/// Where UVM's ranges are, each of this size, in pieces of 2 MiB: side by side and far apart, so
+/// Addresses of UVM's ranges, each of this size, in pieces of 2 MiB: side by side and far apart, so
 /// that they share page tables and do not.
 const RANGES: [u64; 4] = [
     0x20_0000_0000,
@@ -37,7 +37,7 @@ pub(super) struct StormRequest {
     pub(super) sense: Sense,
 }
 
-/// What is to be checked of the answer.
+/// The check of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sense {
     Nothing,
@@ -75,14 +75,14 @@ fn size(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Who is asked for what.
+/// The client, the parent and the object that a call names.
 struct Names {
     client: u32,
     parent: u32,
     handle: u32,
 }
 
-/// What memory and channels are made below.
+/// Whether memory and channels are made below an object.
 fn is_device(object: &MachineObject) -> bool {
     object.class == 0x80
 }

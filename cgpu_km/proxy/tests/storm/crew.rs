@@ -16,7 +16,7 @@ enum News {
     Over(std::thread::Result<()>),
 }
 
-/// What a call in flight stops with.
+/// The point at which a call in flight stops.
 pub(super) struct Turn {
     news: Sender<News>,
     go: Receiver<()>,

@@ -11,7 +11,7 @@ use super::{
     scale::{GPUS, TENANTS},
 };
 
-/// Who makes a call, and through which file.
+/// The task that makes a call, and its file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Task {
     pub(super) tenant: usize,
@@ -33,7 +33,7 @@ pub(super) enum Fate {
     Untold,
 }
 
-/// What a tenant has of a GPU.
+/// The memory of a GPU that a tenant has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
     pub(super) bytes: u64,
@@ -60,7 +60,7 @@ impl Taken {
     }
 }
 
-/// What is mapped at an address.
+/// A mapping at an address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mapped {
     pub(super) length: u64,
@@ -106,14 +106,14 @@ pub(super) struct Machine {
     memory: BTreeMap<usize, Memory>,
     /// UVM's ranges: length by file and address.
     pub(super) ranges: BTreeMap<(u64, u64), u64>,
-    /// What is mapped, by file, GPU and address.
+    /// Mappings, by file, GPU and address.
     pub(super) maps: BTreeMap<(u64, usize, u64), Mapped>,
     /// That has changed since page tables were counted.
     remapped: bool,
-    /// What is behind a file: a class and its memory.
+    /// The object behind a file: a class and its memory.
     exports: BTreeMap<u64, (u32, Option<usize>)>,
-    /// What a file shows to the processor, as client and handle. The driver itself never takes it
-    /// away.
+    /// The object that a file shows to the processor, as client and handle. The driver itself never
+    /// takes it away.
     shown: BTreeMap<u64, (u32, u32)>,
     /// Files in which no page of it can be touched any more.
     ended: std::collections::BTreeSet<u64>,
@@ -154,7 +154,7 @@ const FURTHER_CONTEXT: u64 = 4416 << 10;
 /// Engines of a channel group: compute, and one that copies.
 pub(super) const COMPUTE: u32 = 1;
 pub(super) const COPIES: u32 = 11;
-/// What a channel takes in the pool of its group, or in one of its own.
+/// Bytes that a channel takes in the pool of its group, or in one of its own.
 pub(super) const POOL: u64 = 64 << 10;
 pub(super) const VIDEO_MEMORY: u32 = 0x40;
 pub(super) const CHANNEL: u32 = 0xc86f;
@@ -175,7 +175,8 @@ fn gpu_of(uuid: &[u8]) -> Option<usize> {
     (0..GPUS).find(|&gpu| self::uuid(gpu) == uuid)
 }
 
-/// What an object of `size` bytes takes, and what size it tells: by the page size in `attr`.
+/// Bytes that an object of `size` bytes takes, and the size that it tells: by the page size in
+/// `attr`.
 fn rounded(size: u64, attr: u32) -> (u64, u64) {
     const BIG: u64 = 64 << 10;
     const HUGE: u64 = 2 << 20;
@@ -243,10 +244,10 @@ impl Machine {
         0
     }
 
-    /// What the driver has no reason to refuse that a program could bring about: a free through the
-    /// client's own file (`rmapiFreeWithSecInfo()`; it fails while the GPU is reset or asleep), an
-    /// unmapping of just what is mapped, where there is nothing to split, and the end of an
-    /// external range (`uvm_free()`).
+    /// Calls that the driver does not refuse, whatever a program does: a free through the client's
+    /// own file (`rmapiFreeWithSecInfo()`; it fails while the GPU is reset or asleep), an unmapping
+    /// of just what is mapped, where there is nothing to split, and the end of an external range
+    /// (`uvm_free()`).
     fn must_work(&self, task: &Task, request: u32, told: &[Vec<u8>], hostile: bool) -> bool {
         let outer = &told[0];
         if !task.uvm {

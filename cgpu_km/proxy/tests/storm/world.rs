@@ -8,7 +8,7 @@ use super::{
 };
 use crate::policy::{channel_limit::Engines, ShareView};
 
-/// What a share is worth unless a step says otherwise.
+/// The limit of a share, unless a step says otherwise.
 pub(super) const LIMIT: u64 = 192 * MIB;
 /// GPUs of each tenant.
 const SHARES: [&[usize]; TENANTS] = [&[0, 1], &[0]];
@@ -60,7 +60,7 @@ pub(super) struct World {
     next_process: i32,
 }
 
-/// What is charged. Forged sizes add up to more than fits.
+/// The sum of what is charged. Forged sizes add up to more than fits.
 fn total_of(share: &ShareView) -> u64 {
     let taken = share.used.saturating_add(share.reserved);
     taken.saturating_add(share.overhead)
@@ -235,7 +235,7 @@ impl World {
         total_of(&share)
     }
 
-    /// What is left of a share.
+    /// The free part of a share.
     pub(super) fn left(&self, tenant: usize, gpu: usize) -> u64 {
         let view = self.tenants[tenant].accounting.fb_view(id(gpu));
         view.expect("a share").free
@@ -292,7 +292,7 @@ impl World {
         Ok(returned)
     }
 
-    /// What another thread leaves in the place of the driver's results.
+    /// Writes what another thread leaves in the place of the driver's results.
     fn forge(&self, parts: &mut [Part<'_>], rng: &mut Rng) {
         for _ in 0..=rng.below(3) {
             let which = rng.index(parts.len());
@@ -323,7 +323,7 @@ impl World {
         }
     }
 
-    /// What must hold at every moment.
+    /// Checks what must hold at every moment.
     pub(super) fn compare(&mut self) {
         self.machine.count_tables();
         for (number, tenant) in self.tenants.iter_mut().enumerate() {
@@ -351,7 +351,7 @@ impl World {
         }
     }
 
-    /// What each process holds adds up to what is used.
+    /// Checks that the processes hold together what is used.
     pub(super) fn compare_processes(&self) {
         for (number, tenant) in self.tenants.iter().enumerate() {
             for &gpu in SHARES[number] {

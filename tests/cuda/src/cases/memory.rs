@@ -18,7 +18,7 @@ fn info(cuda: &Cuda) -> Result<(usize, usize), String> {
     Ok((free, total))
 }
 
-/// What is allocated is missing from what is free, can be found by an address inside it, and comes
+/// Allocated memory is missing from free memory, can be found by an address inside it, and comes
 /// back.
 pub(super) fn allocations(cuda: &Cuda, _: i32) -> Verdict {
     // libcuda keeps what small allocations left: only a large one shows in the counts.

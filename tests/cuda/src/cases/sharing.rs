@@ -110,7 +110,7 @@ pub(super) fn pools(cuda: &Cuda, device: i32) -> Verdict {
     Ok(cuda.pool_destroy(own)?)
 }
 
-/// What a pool that another process may open is made of.
+/// The properties of a pool that another process may open.
 fn exported(device: i32) -> PoolProperties {
     PoolProperties {
         kind: PINNED,

@@ -31,7 +31,7 @@ use crate::setting::setting;
 /// Most doorbell pages of a process.
 const DOORBELLS: usize = 64;
 
-/// What the process has.
+/// The driver's objects of the process.
 #[derive(Default)]
 struct Known {
     /// Subdevices and the descriptors through which their clients are used.

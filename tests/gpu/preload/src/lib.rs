@@ -2,7 +2,7 @@
 //! The preloaded library: takes the place of the C library's functions that open, call, map and
 //! close the driver's files, and runs the module's code there.
 //!
-//! What it does is said by the environment: an instance (`CGPU_GPU_STATE`), a recording
+//! The environment says what it does: an instance (`CGPU_GPU_STATE`), a recording
 //! (`CGPU_GPU_RECORD`), both or neither. NVIDIA's libraries are linked with the C library, so this
 //! sees all that they do; a program with system calls of its own goes past it. It must not be
 //! linked with anything: a program that has it has these functions for all its files, and for all
@@ -41,7 +41,7 @@ use setting::{setting, SETTING};
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// Where the driver's files are mapped: for the recording of `munmap`.
+/// Addresses of mappings of the driver's files, for the recording of `munmap`.
 static MAPPED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 static MAPPINGS: AtomicU64 = AtomicU64::new(0);
 

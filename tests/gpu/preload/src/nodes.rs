@@ -20,7 +20,7 @@ pub(crate) const GPU: u32 = 3 << 30;
 pub(crate) const MINOR_SHIFT: u32 = 16;
 pub(crate) const PLACE_MASK: u32 = 0xffff;
 
-/// What each descriptor of this process is; 0: not the driver's.
+/// The node behind each descriptor of this process; 0: none of the driver's.
 pub(crate) static DESCRIPTOR: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
 /// How many descriptors of this process each file of the instance has.
 pub(crate) static USES: [AtomicU32; cgpu_gpu::state::FILES] =
@@ -58,7 +58,7 @@ pub(crate) fn descriptor(fd: c_int) -> Option<&'static AtomicU32> {
     DESCRIPTOR.get(usize::try_from(fd).ok()?)
 }
 
-/// What `fd` is, if it is the driver's.
+/// The node behind `fd`, if it is the driver's.
 pub(crate) fn known(fd: c_int) -> Option<u32> {
     Some(descriptor(fd)?.load(Ordering::Relaxed)).filter(|node| *node != 0)
 }
@@ -81,7 +81,7 @@ pub(crate) fn is_absent(path: &CStr) -> bool {
     node(path).is_none_or(|node| node & GPU == GPU && gpu_of(state, node).is_none())
 }
 
-/// What the C library makes of a system call's result.
+/// The C library's form of a system call's result.
 pub(crate) fn result(result: i64) -> c_int {
     // CAST: what these calls return are descriptors and results of 32 bits.
     to_c(result) as c_int

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a program looks at before it opens it: nodes that a container does not have are not there.
+//! Calls by which a program looks at a path before it opens it: nodes that a container does not
+//! have are not there.
 //!
 //! On x86-64 the C library's `struct stat` and `struct stat64` are the kernel's, in every version
 //! of it.
@@ -74,8 +75,7 @@ stats! {
     /// `fstatat64(3)`.
     fstatat64(folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int)
         = folder, path, into, flags;
-    /// What `stat` is in programs that were linked with a C library before 2.33, NVIDIA's among
-    /// them.
+    /// `stat` of programs that were linked with a C library before 2.33, NVIDIA's among them.
     __xstat(_version: c_int, path: *const c_char, into: *mut c_void)
         = libc::AT_FDCWD, path, into, 0;
     /// The same of `stat64`.

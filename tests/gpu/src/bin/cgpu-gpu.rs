@@ -112,11 +112,11 @@ struct Run {
     /// Memory limit on each GPU, in MiB
     #[arg(long)]
     mem_mib: u64,
-    /// What becomes of managed memory that does not fit
+    /// Mode of managed memory that does not fit
     #[arg(long, value_enum, default_value_t = Managed::Spill)]
     managed: Managed,
-    /// What the instance is for, with commas between: compute, utility, graphics, video, profiling,
-    /// rdma
+    /// Sets of calls that the instance may make, with commas between: compute, utility, graphics,
+    /// video, profiling, rdma
     #[arg(long, value_parser = capabilities)]
     caps: Option<Capabilities>,
     /// Minors of the GPUs that the instance has; all where none is given
@@ -512,7 +512,7 @@ fn listen(
     Ok(said)
 }
 
-/// What the accounting says.
+/// The accounting's figures.
 fn account(state: &State, found: &Found, gpus: &[Gpu]) -> Outcome<Value> {
     let mut list = Vec::new();
     for gpu in gpus {
@@ -587,7 +587,7 @@ fn check(branch: u32, files: &[PathBuf]) -> Outcome<ExitCode> {
     })
 }
 
-/// What a call is, if the tables do not know it.
+/// A description of a call that the tables do not know.
 fn unknown_to(tables: &Tables, call: &Value) -> Option<String> {
     let number = |name: &str| {
         let text = call[name].as_str()?.strip_prefix("0x")?;

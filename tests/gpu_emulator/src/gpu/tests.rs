@@ -6,7 +6,7 @@ use crate::abi::Record;
 use std::fs::File;
 
 const PAGE: usize = 4096;
-/// Where the bus shows the machine's memory, and how much of it.
+/// Address on the bus of the machine's memory, and its length.
 const BASE: u64 = 0x1_0000_0000;
 const PAGES: usize = 20;
 /// Pages of it: boot arguments, those of the operating system, those of RM, the table of the
@@ -19,7 +19,7 @@ const COMMANDS: usize = 4;
 const ANSWERS: usize = 12;
 /// Elements of a queue, after its header's page.
 const ELEMENTS: u32 = 7;
-/// Where the header of a queue's reader begins.
+/// Offset of the header of a queue's reader.
 const READER: u64 = 64;
 
 fn place(page: usize, inside: usize) -> Place {

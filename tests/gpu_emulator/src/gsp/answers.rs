@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the firmware knows of the GPU: the static information and the controls that are answered
-//! with knowledge. The names are those of the driver's headers (ctrl2080*.h,
-//! gsp_static_config.h).
+//! The firmware's knowledge of the GPU: the static information and the controls that are answered
+//! with knowledge. The names are those of the driver's headers (ctrl2080*.h, gsp_static_config.h).
 
 use crate::{
     abi::{Abi, Record, TooShort},
@@ -34,7 +33,7 @@ const GRAPHICS_COPY_CAPS: [u8; 2] = [0xef, 3];
 /// A GPU for data centers; branch 535 refuses others (g_gpu_nvoc.h, `COMPUTE_BRANDING_TYPE_TESLA`).
 const TESLA: u64 = 1;
 
-/// What answers are made of.
+/// The facts that answers are made of.
 #[derive(Debug)]
 pub struct Facts {
     /// The release's headers.
@@ -112,7 +111,7 @@ pub const ANSWERS: &[(&str, Answer)] = &[
 ];
 
 impl Facts {
-    /// What follows from a release and a GPU.
+    /// The facts that follow from a release and a GPU.
     pub fn new(abi: Abi, model: GpuModel) -> Self {
         let engines = engines::of(&model);
         Self {

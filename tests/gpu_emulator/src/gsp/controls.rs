@@ -6,7 +6,7 @@ use super::answers::{Answer, ANSWERS};
 use crate::abi::Abi;
 use std::collections::HashMap;
 
-/// What is known of a control.
+/// The knowledge of a control.
 #[derive(Clone, Copy, Debug)]
 pub enum Control {
     /// A function answers it.
@@ -55,8 +55,9 @@ const TOLD: &[&str] = &[
     "NVA06F_CTRL_CMD_BIND",
 ];
 
-/// What this GPU has not: NVLink, MIG, confidential computing, graphics beyond compute, traces of
-/// context switches, falcons that the driver runs, boost groups, virtual functions, I2C ports.
+/// Parts that this GPU has not: NVLink, MIG, confidential computing, graphics beyond compute,
+/// traces of context switches, falcons that the driver runs, boost groups, virtual functions, I2C
+/// ports.
 const ABSENT: &[&str] = &[
     "NV0080_CTRL_CMD_GPU_GET_BRAND_CAPS",
     "NV2080_CTRL_CMD_GPU_GET_VMMU_SEGMENT_SIZE",

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-/// Where an answer comes from.
+/// The source of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// The emulator knows what the call means.
@@ -24,7 +24,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// What was asked: a message, a control, or an allocation of a class.
+/// A question: a message, a control, or an allocation of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Question {
     /// A message of its own number.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the firmware knows besides the GPU itself: the driver's objects, and recorded answers.
+//! The firmware's knowledge besides the GPU itself: the driver's objects, and recorded answers.
 
 use super::{
     controls::{self, Control},
@@ -10,10 +10,10 @@ use super::{
 use crate::abi::Abi;
 use std::collections::HashMap;
 
-/// What answers depend on.
+/// The state that answers depend on.
 #[derive(Debug)]
 pub struct Knowledge {
-    /// What the driver has made.
+    /// The driver's objects.
     pub objects: Objects,
     /// How messages were answered.
     pub counts: Counts,
@@ -25,7 +25,7 @@ pub struct Knowledge {
 }
 
 impl Knowledge {
-    /// What is known when nothing has been made.
+    /// The state before anything was made.
     pub fn new(abi: &Abi) -> Self {
         Self {
             objects: Objects::default(),

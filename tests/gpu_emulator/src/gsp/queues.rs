@@ -21,7 +21,7 @@ const MOST_ELEMENTS: u32 = 16;
 /// Why there are no queues.
 #[derive(Debug)]
 pub enum NoQueues {
-    /// What the driver points to is not memory.
+    /// The driver points to something that is not memory.
     Memory(NoMemory),
     /// The boot arguments have no entry of this name.
     Argument(&'static str),
@@ -65,7 +65,7 @@ struct Layout {
 pub struct Queues {
     /// Addresses of the shared memory's pages.
     pages: Vec<u64>,
-    /// Where the driver's queue begins in the shared memory, and GSP's.
+    /// Offsets of the driver's queue in the shared memory, and of GSP's.
     command: usize,
     status: usize,
     /// From a queue's beginning to its elements, and to the other side's read pointer.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a real H200's driver answered to controls: the recordings of `tests/traces`, driver
+//! Answers of a real H200's driver to controls: the recordings of `tests/traces`, driver
 //! 580.159.04.
 //!
 //! A control whose parameters have another size in this release finds no answer here.
@@ -18,7 +18,7 @@ const FILES: [&[u8]; 7] = [
     include_bytes!("../../../traces/cuda-driver-api.jsonl.xz"),
 ];
 
-/// Where the status is in the argument of NV_ESC_RM_CONTROL (`NVOS54_PARAMETERS.status`).
+/// Offset of the status in the argument of NV_ESC_RM_CONTROL (`NVOS54_PARAMETERS.status`).
 const STATUS: usize = 28;
 
 /// A call, as the recordings have it.

@@ -66,7 +66,7 @@ pub(super) fn whole_length(abi: &Abi, message: &Message) -> Option<usize> {
     Some(abi.offset(CONTROL, "params") + control.get("paramsSize") as usize)
 }
 
-/// What becomes of a message after it was handled.
+/// The fate of a message after it was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handled {
     /// Its answer has this result.
@@ -457,7 +457,7 @@ fn is_compute(class: u32) -> bool {
     class & 0xff == 0xc0 && class > 0xa000
 }
 
-/// What a channel is made of, and the objects that may have its address space.
+/// The parts of a channel, and the objects that may have its address space.
 fn channel(
     gsp: &Knowledge,
     units: &Units,

@@ -43,7 +43,7 @@ const COPY_CLASS: u32 = 0xc8b5;
 /// Kernels of a channel that can be under way: fewer than the model has room for.
 const MOST_KERNELS: usize = 8;
 
-/// What the driver said of a channel when it was made.
+/// The driver's description of a new channel.
 #[derive(Clone, Debug)]
 pub struct ChannelSetup {
     /// Number and runlist.
@@ -54,11 +54,11 @@ pub struct ChannelSetup {
     pub entries: u32,
     /// The page with the ring's pointers.
     pub userd: Place,
-    /// Where its owner looks for errors.
+    /// The place in which its owner looks for errors.
     pub notifier: Option<Place>,
 }
 
-/// What happened while a channel ran, for others to act upon.
+/// Events while a channel ran, for others to act upon.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Engines that want the interrupt which does not stop them.
@@ -97,7 +97,7 @@ impl From<NoMemory> for Stop {
 /// A channel and the state of its methods.
 #[derive(Debug)]
 pub struct Channel {
-    /// What the driver said of it.
+    /// The driver's description of it.
     pub setup: ChannelSetup,
     /// The driver has switched it off (FIFO_DISABLE_CHANNELS), or not yet on.
     pub disabled: bool,

@@ -6,8 +6,7 @@ use crate::{
     mmu::{AddressSpace, MmuFault},
 };
 
-/// What a reduction makes of the value in memory and the payload
-/// (`NVC86F_SEM_EXECUTE_REDUCTION_*`).
+/// The result of the value in memory and the payload (`NVC86F_SEM_EXECUTE_REDUCTION_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduction {
     /// The operation, 0 to 7.
@@ -74,7 +73,7 @@ impl Reduction {
     }
 }
 
-/// What follows a kernel in its channel, and waits for its end.
+/// An act that follows a kernel in its channel, and waits for its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deferred {
     /// A semaphore that it releases.
@@ -83,7 +82,7 @@ pub enum Deferred {
     Interrupt,
 }
 
-/// What is done to a semaphore.
+/// An act on a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SemaphoreAction {
     /// Waits until the value fits.
@@ -134,7 +133,7 @@ pub struct Semaphore {
     pub payload: u64,
     /// Its size: 4 or 8 bytes.
     pub bytes: usize,
-    /// What is done.
+    /// The act.
     pub action: SemaphoreAction,
 }
 

@@ -91,8 +91,8 @@ impl HostBench {
             .ring(ID.number, &mut self.memory, &mut Log::none());
     }
 
-    /// What the kernel and what follows it have written, after they had time for it: until both
-    /// have, and at most so long.
+    /// The words that the kernel and its semaphore have written, after they had time for it: until
+    /// both have, and at most so long.
     fn written(&mut self, at_most: Duration) -> [u32; 2] {
         let begun = Instant::now();
         loop {

@@ -27,11 +27,10 @@ const OPENS: u64 = 500;
 const COMPUTE: [&str; 3] = ["doorbell:", "turns:", "compute:"];
 /// Fewest cycles of which a third is worth comparing.
 const FEWEST: usize = 6;
-/// What a cache may grow by all the same: pages that each processor keeps, and what KASAN has in
-/// quarantine.
+/// Bytes by which a cache may grow all the same: pages that each processor keeps, and what KASAN
+/// has in quarantine.
 const TOLERATED_BYTES: u64 = 256 << 10;
-/// What may be missing of all memory in the end: what tests and the kernel's log keep grows by some
-/// of it.
+/// Memory that may be missing in the end: tests and the kernel's log keep some.
 const TOLERATED_KIB: u64 = 4 << 10;
 
 /// Bytes of a cache's objects that are in use, by cache.

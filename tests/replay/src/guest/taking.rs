@@ -174,7 +174,7 @@ impl Taken {
     }
 }
 
-/// What somebody does who tries all ways, over and over.
+/// An attacker that tries all ways, over and over.
 pub(super) struct Trying {
     pub(super) taken: Taken,
     pub(super) stop: AtomicBool,

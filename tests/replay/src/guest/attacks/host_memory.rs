@@ -40,7 +40,7 @@ pub(super) const ATTACKS: &[Own] = &[
 const PIECE: u64 = 8 * MIB;
 const PIECES: u64 = 24;
 const ALLOWED: u64 = 4;
-/// Where pools and managed memory are.
+/// Address of pools and managed memory.
 const BASE: u64 = 0x7d00_0000_0000;
 
 /// A program: its files, and how UVM names its GPU.

@@ -40,7 +40,7 @@ use crate::{
     standin::{self, KernelLog},
 };
 
-/// What came of an attack.
+/// The result of an attack.
 enum Finding {
     /// It failed as it should; the line that says so.
     Fails(String),

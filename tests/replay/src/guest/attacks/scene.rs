@@ -165,7 +165,7 @@ impl Victim {
         })
     }
 
-    /// What can be seen of it now.
+    /// Its visible state.
     fn state(&self) -> Result<State, String> {
         State::of(&self.client)
     }

@@ -32,7 +32,7 @@ pub(super) const ATTACKS: &[Own] = &[
     },
 ];
 
-/// Who takes it away.
+/// The attacker that takes it away.
 enum Who {
     Thread,
     Process,

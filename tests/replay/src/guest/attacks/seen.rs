@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What can be seen of the victim and the GPU: from below, in the stand-in's accounting, or by the
+//! The visible state of the victim and the GPU: from below, in the stand-in's accounting, or by the
 //! victim's own calls where the driver is another one.
 
 use super::victims;
@@ -13,7 +13,7 @@ const GET_SURFACE_INFO: u32 = 0x41_0110;
 const GET_TIMESLICE: u32 = 0xa06c_0104;
 const GET_TOKEN: u32 = 0xc36f_0108;
 
-/// What can be seen. With another driver than the stand-in the victim is all that is seen.
+/// The visible state. With another driver than the stand-in the victim is all that is seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct State {
     /// The victim: its line of `clients`, or what its own calls are answered.

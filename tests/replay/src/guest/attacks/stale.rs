@@ -91,7 +91,7 @@ pub(super) const ATTACKS: &[Own] = &[
 /// Pieces of memory, of 2 MiB each.
 const PIECES: u32 = 8;
 const PIECE: u64 = 2 * MIB;
-/// What of each is mapped.
+/// The part of each that is mapped.
 const PAGE: u64 = 4096;
 const FIRST: u32 = 0x5c00_0100;
 const SECRET: u32 = 0x5ec2_e700;
@@ -284,7 +284,7 @@ impl Holder {
     }
 }
 
-/// What a [`Holder`] does.
+/// The work of a [`Holder`].
 fn hold(pieces: &[Piece], way: Way, mut socket: UnixStream) -> Result<(), String> {
     let mut sent = Vec::new();
     let mut own = pieces.to_vec();
@@ -377,7 +377,7 @@ fn compare(free: impl Fn(&Program) -> Result<(), String>, way: Way) -> Result<St
 /// How often memory is mapped while another thread frees it.
 const RACES: u32 = 1500;
 
-/// Where two threads are that make a round together.
+/// The progress of two threads that make a round together.
 #[derive(Default)]
 struct Rounds {
     begun: AtomicU32,

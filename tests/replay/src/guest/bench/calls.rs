@@ -196,7 +196,7 @@ fn nodes(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, Strin
     ])
 }
 
-/// What a run of this number takes of a list that was made for all runs.
+/// The entry of a list for the run of this number; the list was made for all runs.
 fn nth<T: Copy>(list: &[T], number: u32, what: &str) -> Result<T, String> {
     let found = list.get(number as usize).copied();
     found.ok_or_else(|| format!("there is no {what} for run {number}, only {}", list.len()))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Failing allocations and copies in the module, and nowhere else (the kernel's fault injection).
 //!
-//! What has the module's code on its stack fails now and then; what has the stand-in driver's code
-//! there as well does not, since the driver's failures are not what is to be shown.
+//! An allocation with the module's code on its stack fails now and then. One with the stand-in
+//! driver's code there as well does not, because the driver's failures are not what is to be shown.
 
 use std::fs;
 

@@ -39,7 +39,7 @@ const CLASS: u32 = 0xDE;
 const FLAGS: u32 = 0x0008_0001;
 const PAGE: u64 = 4096;
 
-/// What stands where in the page (`NV00DE_SHARED_DATA`, cl00de.h), in words.
+/// The layout of the page (`NV00DE_SHARED_DATA`, cl00de.h), in words.
 struct Places {
     /// Its size in bytes.
     length: u64,
@@ -251,7 +251,7 @@ fn frame(address: u64) -> Result<u64, String> {
     Ok(u64::from_le_bytes(entry) & ((1 << 55) - 1))
 }
 
-/// What the host does twice a second for a page does not grow with the files that map it.
+/// The host's work for a page, twice a second, does not grow with the files that map it.
 fn one_page() -> Verdict {
     const FILES: usize = 100;
     let (one, two) = (

@@ -38,7 +38,7 @@ const BUSY: Habit = Habit {
 /// How many times as long as alone the median and the 99th percentile may take: 1.25 as on the
 /// model, and 20 % for the emulated machine.
 const SLOWER: f64 = 1.5;
-/// What the neighbour has at least of the rest: 0.93 as on the model, less 20 %.
+/// The least part of the rest that the neighbour has: 0.93 as on the model, less 20 %.
 const REST: f64 = 0.744;
 
 /// The moments at which requests come, nanoseconds from the first: exponential pauses, the same in
@@ -83,7 +83,7 @@ fn serve(work: &Work, socket: &mut UnixStream) {
     let _ = socket.read_exact(&mut word);
 }
 
-/// What a run with or without a neighbour gave.
+/// The result of a run with or without a neighbour.
 struct Served {
     /// The median and the 99th percentile of a request, nanoseconds.
     median: f64,
