@@ -244,7 +244,7 @@ fn an_exported_group_stays_on_its_gpu() {
 }
 
 #[test]
-fn a_channel_takes_the_engine_of_its_imported_group() {
+fn channel_takes_its_imported_groups_engine() {
     let mut accounting = shared();
     let group = object(9);
     accounting.context(group).unwrap();

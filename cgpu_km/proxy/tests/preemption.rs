@@ -2,11 +2,13 @@
 //! Compute work can be taken off the GPU at any instruction, whatever the program asks for.
 
 use super::*;
-use crate::nvidia::{
-    capability::{COMPUTE, GRAPHICS},
-    handle::{ClassId, ObjectHandle},
+use crate::{
+    nvidia::{
+        capability::{COMPUTE, GRAPHICS},
+        handle::{ClassId, ObjectHandle},
+    },
+    policy::DescriptorPlaces,
 };
-use crate::policy::DescriptorPlaces;
 
 const GROUP: u32 = 0x5c00_0020;
 const CHANNEL: u32 = 0x5c00_0021;
