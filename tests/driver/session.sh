@@ -9,9 +9,19 @@
 . /files/guest-check.sh
 . /files/programs.sh
 
+# When the driver refuses to make an object, the module frees the object's handle all the same
+# (cgpu_km/proxy/sent.rs). Branch 535 logs that there is none; later branches do not.
+left_out() {
+	if grep -q ' 535\.' /proc/driver/nvidia/version; then
+		grep -v 'serverFreeResourceTree: hObject N not found'
+	else
+		cat
+	fi
+}
 # Numbers, such as processes and handles, are others each time.
 nvrm_lines() {
-	dmesg -c | sed -n -E -e 's/0x[0-9a-fA-F]+|[0-9]+/N/g' -e 's/.*(NVRM: .*)/\1/p' | sort -u
+	dmesg -c | sed -n -E -e 's/0x[0-9a-fA-F]+|[0-9]+/N/g' -e 's/.*(NVRM: .*)/\1/p' |
+		left_out | sort -u
 }
 
 # What programs are asked, with the file that keeps the answer.
@@ -57,7 +67,7 @@ CASES=${CASES:-$(cuda-check --list)}
 load_driver
 # Somebody has the GPU open: otherwise the driver starts it anew for each program.
 exec 9<>/dev/nvidia0
-check "the GPU starts" grep -q "NVIDIA" /proc/driver/nvidia/gpus/*/information
+check "the GPU starts" grep -q "UUID:.*GPU-[0-9a-f]" /proc/driver/nvidia/gpus/*/information
 check "nvidia-smi names it" run nvidia-smi -L
 check "and its UUID" says "UUID: GPU-"
 ask direct

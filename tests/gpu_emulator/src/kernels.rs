@@ -83,10 +83,14 @@ impl Work {
     }
 }
 
-/// Programs of libcuda 550.163.01 that fill, by the hash of their code, and the unit in which they
-/// count. The one that counts bytes also fills with 16 bits at addresses that are not aligned to
-/// 32.
-const FILLS: [(u64, u64); 2] = [(0xda63_9fc6_97c4_9165, 4), (0xd010_cf1a_20d3_463a, 1)];
+/// Programs that fill, by the hash of their code, and the unit in which they count. The one that
+/// counts bytes also fills with 16 bits at addresses that are not aligned to 32. The first two are
+/// those of libcuda 550.163.01, the others of 535.261.03.
+const FILLS: [(u64, u64); 3] = [
+    (0xda63_9fc6_97c4_9165, 4),
+    (0xd010_cf1a_20d3_463a, 1),
+    (0x8ec6_7645_f011_6eee, 4),
+];
 
 /// A fill of rows with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,10 +140,11 @@ impl Fill {
     }
 }
 
-/// A program of the same that copies words of 32 bits, as many as it is told.
+/// A program of both that copies words of 32 bits, as many as it is told.
 const COPY_WORDS: u64 = 0x0008_69ac_91f8_0ba1;
-/// One that copies 16 bytes in each of its threads. What is left over is the other's.
-const COPY_PIECES: u64 = 0x2bd4_e714_2a45_7689;
+/// Programs of 550 and of 535 that copy 16 bytes in each of their threads. `COPY_WORDS` copies the
+/// rest.
+const COPY_PIECES: [u64; 2] = [0x2bd4_e714_2a45_7689, 0xee86_3a54_0682_0ec7];
 
 /// A copy of bytes from one virtual address to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +159,9 @@ impl Copied {
         let [to, from, count, ..] = *parameters;
         let length = match program {
             COPY_WORDS => 4 * count,
-            COPY_PIECES => 16 * u64::from(qmd.grid[0]) * u64::from(qmd.block[0]),
+            _ if COPY_PIECES.contains(&program) => {
+                16 * u64::from(qmd.grid[0]) * u64::from(qmd.block[0])
+            }
             _ => return None,
         };
         Some(Self { to, from, length })
@@ -214,7 +221,8 @@ mod tests {
             block: [3, 1, 1],
             ..Qmd::default()
         };
-        for (program, length) in [(COPY_WORDS, 4), (COPY_PIECES, 96)] {
+        let [newer, older] = COPY_PIECES;
+        for (program, length) in [(COPY_WORDS, 4), (newer, 96), (older, 96)] {
             let work = Work::of(program, &[256, 64, 1, 0, 0, 0, 0, 0], &qmd).expect("is known");
             assert_eq!(
                 work,

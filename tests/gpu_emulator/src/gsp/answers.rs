@@ -30,6 +30,8 @@ const CONTEXT_BUFFER: u64 = 128 << 10;
 /// system memory.
 const COPY_CAPS: [u8; 2] = [0xec, 3];
 const GRAPHICS_COPY_CAPS: [u8; 2] = [0xef, 3];
+/// `NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT`: text is 0, bytes are 2.
+const GID_FORMAT: u64 = 3;
 /// A GPU for data centers; branch 535 refuses others (g_gpu_nvoc.h, `COMPUTE_BRANDING_TYPE_TESLA`).
 const TESLA: u64 = 1;
 
@@ -108,6 +110,7 @@ pub const ANSWERS: &[(&str, Answer)] = &[
         "NV2080_CTRL_CMD_GPU_GET_SHORT_NAME_STRING",
         short_name_string,
     ),
+    ("NV2080_CTRL_CMD_GPU_GET_GID_INFO", uuid),
 ];
 
 impl Facts {
@@ -588,6 +591,24 @@ fn short_name_string(facts: &Facts, params: &mut [u8]) -> Result<u32, TooShort> 
     Ok(0)
 }
 
+/// The UUID, as bytes or as text with a zero at its end (subdevice_ctrl_gpu_kernel.c). Branch 535
+/// asks here, and `libcuda` takes a GPU without a UUID for none.
+fn uuid(facts: &Facts, params: &mut [u8]) -> Result<u32, TooShort> {
+    let uuid = &facts.model.uuid;
+    let mut info = facts.record("NV2080_CTRL_GPU_GET_GID_INFO_PARAMS", params)?;
+    let said = match info.get("flags") & GID_FORMAT {
+        0 => {
+            let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let parts: [String; 5] = [0..4, 4..6, 6..8, 8..10, 10..16].map(|at| hex(&uuid[at]));
+            format!("GPU-{}\0", parts.join("-")).into_bytes()
+        }
+        _ => uuid.to_vec(),
+    };
+    info.set("length", said.len() as u64);
+    info.set_bytes("data", &[], &said);
+    Ok(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -631,6 +652,33 @@ mod tests {
         let limit = info.at("fbRegionInfoParams.fbRegion[].limit", &[0]);
         assert_eq!(limit, facts.model.memory - RESERVED - 1);
         assert!(info.get("bar1PdeBase") > limit && info.get("bar2PdeBase") > limit);
+    }
+
+    #[test]
+    fn uuid_is_bytes_or_text() {
+        let facts = facts();
+        let name = "NV2080_CTRL_GPU_GET_GID_INFO_PARAMS";
+        let said = |flags| {
+            let mut params = vec![0xff; facts.abi.size(name)];
+            let mut info =
+                Record::of(&facts.abi, name, params.as_mut_slice()).expect("has its size");
+            info.set("flags", flags);
+            uuid(&facts, &mut params).expect("has room");
+            let info = Record::of(&facts.abi, name, &params).expect("has its size");
+            let (at, length) = (facts.abi.offset(name, "data"), info.get("length") as usize);
+            params[at..at + length].to_vec()
+        };
+        assert_eq!(said(2), facts.model.uuid);
+        let text = String::from_utf8(said(0)).expect("is text");
+        let bytes: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        let hex: String = facts
+            .model
+            .uuid
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        assert_eq!((text.len(), &text[..4], &text[40..]), (41, "GPU-", "\0"));
+        assert_eq!(bytes, hex);
     }
 
     #[test]

@@ -57,9 +57,14 @@ const TOLD: &[&str] = &[
 
 /// Parts that this GPU has not: NVLink, MIG, confidential computing, graphics beyond compute,
 /// traces of context switches, falcons that the driver runs, boost groups, virtual functions, I2C
-/// ports.
+/// ports, a reset that is due, atomics over PCIe, secure channels.
 const ABSENT: &[&str] = &[
     "NV0080_CTRL_CMD_GPU_GET_BRAND_CAPS",
+    "NV2080_CTRL_CMD_GPU_GET_RESET_STATUS",
+    "NV2080_CTRL_CMD_GPU_GET_DRAIN_AND_RESET_STATUS",
+    "NV2080_CTRL_CMD_BUS_GET_PCIE_REQ_ATOMICS_CAPS",
+    "NV2080_CTRL_CMD_BUS_GET_PCIE_SUPPORTED_GPU_ATOMICS",
+    "NV2080_CTRL_CMD_INTERNAL_FIFO_GET_NUM_SECURE_CHANNELS",
     "NV2080_CTRL_CMD_GPU_GET_VMMU_SEGMENT_SIZE",
     "NV2080_CTRL_CMD_GPU_GET_CONSTRUCTED_FALCON_INFO",
     "NV2080_CTRL_CMD_INTERNAL_STATIC_KGR_GET_CAPS",
