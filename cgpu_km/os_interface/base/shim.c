@@ -298,6 +298,40 @@ unsigned long cgpu_shim_page_to_pfn(struct page *page)
 	return page_to_pfn(page);
 }
 
+/* The page of a frame that somebody else keeps for now, with a reference of the caller's. */
+struct page *cgpu_shim_get_frame(unsigned long frame)
+{
+	struct page *page;
+
+	if (!pfn_valid(frame))
+		return NULL;
+	page = pfn_to_page(frame);
+	get_page(page);
+	return page;
+}
+
+void cgpu_shim_put_page(struct page *page)
+{
+	put_page(page);
+}
+
+/* The mapping at an address. If there is one, the lock is held when this returns. */
+struct vm_area_struct *cgpu_shim_lock_mapping(struct mm_struct *mm, unsigned long address)
+{
+	struct vm_area_struct *vma;
+
+	mmap_read_lock(mm);
+	vma = vma_lookup(mm, address);
+	if (!vma)
+		mmap_read_unlock(mm);
+	return vma;
+}
+
+void cgpu_shim_unlock_memory(struct mm_struct *mm)
+{
+	mmap_read_unlock(mm);
+}
+
 void *cgpu_shim_page_address(struct page *page)
 {
 	return page_address(page);

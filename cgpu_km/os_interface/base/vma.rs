@@ -21,6 +21,26 @@ pub(in crate::os_interface) fn memory_of(_current: &CurrentTask) -> Option<&MmWi
     (!memory.is_null()).then(|| unsafe { MmWithUser::from_raw(memory) })
 }
 
+/// Calls `look` with the current task's mapping at `address`, which is locked meanwhile. `None` if
+/// there is no mapping.
+pub(in crate::os_interface) fn look_at<T>(
+    task: &CurrentTask,
+    address: usize,
+    look: impl FnOnce(LockedVma<'_>) -> Option<T>,
+) -> Option<T> {
+    let memory = memory_of(task)?.as_raw();
+    // SAFETY: The task's own address space, whose lock it does not hold.
+    let vma = unsafe { extra::cgpu_shim_lock_mapping(memory, address) };
+    if vma.is_null() {
+        return None;
+    }
+    // SAFETY: The mapping was found and locked above, and is unlocked below.
+    let seen = look(unsafe { LockedVma::new(vma) });
+    // SAFETY: The lock was taken above; nothing of the mapping is used any more.
+    unsafe { extra::cgpu_shim_unlock_memory(memory) };
+    seen
+}
+
 /// A mapping that is locked, so that it and its page tables stay.
 ///
 /// # Invariants
@@ -245,6 +265,15 @@ impl PageEntry<'_> {
         let present = unsafe { extra::cgpu_shim_pte_frame(self.entry, &raw mut frame) };
         // CAST: `c_ulong` is 64 bits wide.
         present.then(|| Frame::new(frame as u64))
+    }
+
+    /// The page that it refers to, with a reference that the caller puts back. `None` if it is
+    /// empty, or refers to what is no host memory.
+    pub(in crate::os_interface) fn get_page(&self) -> Option<NonNull<bindings::page>> {
+        // CAST: `c_ulong` is 64 bits wide.
+        let frame = self.frame()?.number() as c_ulong;
+        // SAFETY: A page that a mapping refers to stays while the entry is locked.
+        NonNull::new(unsafe { extra::cgpu_shim_get_frame(frame) })
     }
 
     /// Has it refer to another frame, with the access that the mapping's flags name. It refers to

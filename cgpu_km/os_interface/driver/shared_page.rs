@@ -9,8 +9,8 @@
 //! written whole, and in the order of the calls.
 
 use super::backing_file::BackingFile;
-use crate::os_interface::base::{extra, frame::Frame};
-use core::ptr::{null_mut, NonNull};
+use crate::os_interface::base::{extra, frame::Frame, vma::look_at};
+use core::{ops::ControlFlow, ptr::NonNull};
 use kernel::{
     bindings,
     error::from_err_ptr,
@@ -47,10 +47,10 @@ unsafe fn word<'a>(page: *mut bindings::page, index: usize) -> Option<&'a Atomic
 ///
 /// # Invariants
 ///
-/// The page is pinned by `pin_user_pages_fast`.
+/// There is a reference to the page that is this object's.
 pub struct DriverPage(NonNull<bindings::page>);
 
-// SAFETY: A page may be used and unpinned by any task.
+// SAFETY: A page may be used, and a reference to it put back, by any task.
 unsafe impl Send for DriverPage {}
 // SAFETY: A shared page is only read, word by word and atomically.
 unsafe impl Sync for DriverPage {}
@@ -67,16 +67,23 @@ impl DriverPage {
         let base = unsafe { bindings::vm_mmap(file.as_ptr(), 0, PAGE_SIZE, protection, shared, 0) };
         // An address, or an errno in the way of an error pointer.
         let base = from_err_ptr(core::ptr::without_provenance_mut::<c_void>(base))?.addr();
-        let mut page = null_mut();
-        // SAFETY: Room for one page; any address may be asked for.
-        let found = unsafe { bindings::pin_user_pages_fast(base, 1, 0, &raw mut page) };
+        // Branch 535 maps it as I/O memory, of which the kernel pins no page for others. The driver
+        // frees the page no earlier than the object that was mapped, which is still there.
+        let page = look_at(current!(), base, |vma| {
+            let mut page = None;
+            // The task may have mapped something else there meanwhile.
+            if vma.seen().file == file.as_ptr() {
+                vma.each_entry(base, base.saturating_add(PAGE_SIZE), |entry| {
+                    page = entry.get_page();
+                    ControlFlow::Break(())
+                });
+            }
+            page
+        });
         // SAFETY: It was mapped above. The task may have unmapped it itself, which is its affair.
         unsafe { bindings::vm_munmap(base, PAGE_SIZE) };
-        if found < 0 {
-            return Err(Error::from_errno(found));
-        }
-        // INVARIANT: It was pinned above, if there was one.
-        NonNull::new(page).map(Self).ok_or(EFAULT)
+        // INVARIANT: The reference was taken above.
+        page.map(Self).ok_or(EFAULT)
     }
 
     /// Its page frame.
@@ -96,8 +103,8 @@ impl DriverPage {
 
 impl Drop for DriverPage {
     fn drop(&mut self) {
-        // SAFETY: Pinned by the type's invariant.
-        unsafe { bindings::unpin_user_page(self.0.as_ptr()) };
+        // SAFETY: By the type's invariant there is a reference, which nobody else puts back.
+        unsafe { extra::cgpu_shim_put_page(self.0.as_ptr()) };
     }
 }
 

@@ -4,6 +4,7 @@
  * file of the driver's that we have open, and file is one that it takes for its own.
  */
 #include "shim.h"
+#include "base/older.h"
 
 bool cgpu_shim_is_character_device(const struct inode *inode)
 {
@@ -35,7 +36,17 @@ long cgpu_shim_driver_ioctl(const struct file *real, struct file *file, unsigned
 
 int cgpu_shim_driver_mmap(const struct file *real, struct file *file, struct vm_area_struct *vma)
 {
-	return real->f_op->mmap ? real->f_op->mmap(file, vma) : -ENODEV;
+	bool locked = vma->vm_flags & VM_LOCKED;
+	int err = real->f_op->mmap ? real->f_op->mmap(file, vma) : -ENODEV;
+
+	/*
+	 * Branch 535 sets VM_LOCKED. The kernel clears the flag in mappings of I/O memory, but not
+	 * when the driver is called after the mapping was entered (`mapped`). Then each unmapping
+	 * would lower the count of locked memory, and keep references to pages the driver frees.
+	 */
+	if (!locked)
+		vm_flags_clear(vma, VM_LOCKED);
+	return err;
 }
 
 __poll_t cgpu_shim_driver_poll(const struct file *real, struct file *file,
