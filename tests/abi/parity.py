@@ -57,6 +57,13 @@ def run(*command, cwd=None):
     return done.returncode, done.stdout, done.stderr
 
 
+def must(*command):
+    """Runs what has to succeed."""
+    code, out, err = run(*command)
+    if code:
+        raise SystemExit(f"{' '.join(map(str, command))} ended with {code}: {out}{err}")
+
+
 def mirror():
     """The Debian mirror of this machine's apt."""
     if os.environ.get("CGPU_DEBIAN_MIRROR"):
@@ -68,36 +75,53 @@ def mirror():
     raise SystemExit("this machine's apt knows no Debian mirror; set CGPU_DEBIAN_MIRROR")
 
 
-class Apt:
-    """apt with lists of its own, so that the machine's stay as they are."""
+def keyring(folder):
+    """Debian's keys: the machine's, or those of the package, which is not installed for that."""
+    if KEYRING.exists():
+        return KEYRING
+    apt = Apt(folder)
+    good, why = apt.get("download", KEYRING.stem)
+    deb = apt.got("*.deb")
+    if not good or not deb:
+        raise SystemExit(f"no {KEYRING}, and its package cannot be had: {why}")
+    must("dpkg-deb", "-x", deb, folder / "unpacked")
+    return folder / "unpacked" / KEYRING.relative_to("/")
 
-    def __init__(self, folder, suites):
+
+class Apt:
+    """apt with lists of its own, so that the machine's stay as they are: for what suites of Debian
+    have, or, without any, what the machine's own sources have."""
+
+    def __init__(self, folder, suites=()):
         self.folder = Path(folder)
         for part in ("lists/partial", "cache/archives/partial", "got"):
             (self.folder / part).mkdir(parents=True)
-        if not KEYRING.exists():
-            run("apt-get", "install", "-y", "--no-install-recommends", "debian-archive-keyring")
-        if not KEYRING.exists():
-            raise SystemExit(f"no {KEYRING}: install debian-archive-keyring")
-        lines = [
-            f"{kind} [signed-by={KEYRING}] {mirror()} {suite} contrib\n"
-            for suite in suites
-            for kind in ("deb-src", "deb [arch=amd64]")
-        ]
-        lines = [line.replace("[arch=amd64] [", "[arch=amd64 ") for line in lines]
-        lines = [re.sub(r"\] \[signed-by", " signed-by", line) for line in lines]
-        (self.folder / "sources.list").write_text("".join(lines))
         self.options = [
-            f"-oDir::Etc::SourceList={self.folder}/sources.list",
-            "-oDir::Etc::SourceParts=-",
             f"-oDir::State::Lists={self.folder}/lists",
             f"-oDir::Cache={self.folder}/cache",
             "-oAPT::Sandbox::User=root",
-            "-oAPT::Architecture=amd64",
         ]
+        if suites:
+            self.options += self.sources(suites)
         code, out, err = run("apt-get", *self.options, "update")
         if code:
-            raise SystemExit(f"apt-get update of {', '.join(suites)} contrib failed:\n{out}{err}")
+            what = f"{', '.join(suites)} contrib" if suites else "this machine's sources"
+            raise SystemExit(f"apt-get update of {what} failed:\n{out}{err}")
+
+    def sources(self, suites):
+        """Options for suites of Debian's mirror, contrib alone."""
+        by = f"signed-by={keyring(self.folder / 'keyring')}"
+        lines = [
+            f"{kind} {mirror()} {suite} contrib\n"
+            for suite in suites
+            for kind in (f"deb-src [{by}]", f"deb [arch=amd64 {by}]")
+        ]
+        (self.folder / "sources.list").write_text("".join(lines))
+        return [
+            f"-oDir::Etc::SourceList={self.folder}/sources.list",
+            "-oDir::Etc::SourceParts=-",
+            "-oAPT::Architecture=amd64",
+        ]
 
     def versions(self, package, branch):
         """The versions of a branch that the suites have, in their order."""
@@ -129,7 +153,7 @@ def fetch(branch):
             tar = apt.got("*.orig.tar.*")
             if good and tar:
                 untar = ("tar", "--strip-components=1", "-xf", tar, "-C")
-                return keep(branch, version, "source", lambda to: run(*untar, to))
+                return keep(branch, version, "source", lambda to: must(*untar, to))
             answers = re.findall(r"\b\d{3} +[A-Z][\w ]+", why)
             said.append(f"{SOURCE} {version}: " + "; ".join(answers[:1]))
         for version in apt.versions(BINARY, branch):
@@ -146,7 +170,7 @@ def fetch(branch):
 def unpack(deb, to):
     """A binary package's headers, where a source has them."""
     with tempfile.TemporaryDirectory(dir=CACHE) as tmp:
-        run("dpkg-deb", "-x", deb, tmp)
+        must("dpkg-deb", "-x", deb, tmp)
         [inner] = Path(tmp).glob("usr/src/nvidia-*")
         shutil.copytree(inner, Path(to) / "kernel-open")
 
