@@ -1,15 +1,26 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# test.sh [session|orders|suite|faults|sharing]: the floor `driver`: NVIDIA's own modules in the
-# test machine. One boot compares programs without our module and in instances (session.sh), another
-# is for two GPUs and the other orders of loading (orders.sh), a third one for what `make test-vm`
-# tests with the stand-in (suite.sh), the next for what goes wrong with GPUs (faults.sh), and the
-# last for GPU time (sharing.sh).
+# test.sh [session|orders|suite|faults|sharing ...]: the floor `driver`, all of it or these parts:
+# NVIDIA's own modules in the test machine. One boot compares programs without our module and in
+# instances (session.sh), another is for two GPUs and the other orders of loading (orders.sh), a
+# third one for what `make test-vm` tests with the stand-in (suite.sh), the next for what goes wrong
+# with GPUs (faults.sh), and the last for GPU time (sharing.sh).
 #
-#   CASES="..."   only these of cuda-check's cases
-#   ONLY=WORDS    only the suite's cases with these words
-#   KEEP=FILE     keeps the kernel's logs there (FILE.session and so on), the emulator's beside
+#   CASES="..."     only these of cuda-check's cases
+#   ONLY=WORDS      only the suite's cases with these words
+#   LIMIT=SECONDS   a boot is stopped after that (1800)
+#   KEEP=FILE       keeps the kernel's logs there (FILE.session and so on), the emulator's beside
 set -euo pipefail
+for part in "$@"; do
+	case $part in
+	session | orders | suite | faults | sharing) ;;
+	*)
+		echo "test.sh: what is $part? There are session, orders, suite, faults, sharing." >&2
+		exit 2
+		;;
+	esac
+done
+[ $# -gt 0 ] || set -- session orders suite faults sharing
 here=$(cd "$(dirname "$0")" && pwd)
 kept=$(mktemp -d)
 trap 'rm -rf "$kept"' EXIT
@@ -43,9 +54,9 @@ boot() {
 }
 
 rc=0
-case ${1:-all} in all | session) boot session || rc=$? ;; esac
-case ${1:-all} in all | orders) boot orders --gpus 2 || rc=$? ;; esac
-case ${1:-all} in all | suite) boot suite --gpus 2 || rc=$? ;; esac
-case ${1:-all} in all | faults) boot faults --gpus 2 || rc=$? ;; esac
-case ${1:-all} in all | sharing) boot sharing || rc=$? ;; esac
+for part in "$@"; do
+	gpus=2
+	case $part in session | sharing) gpus=1 ;; esac
+	boot "$part" --gpus "$gpus" || rc=$?
+done
 exit "$rc"
