@@ -165,6 +165,7 @@ int fake_mmap(struct file *filp, struct vm_area_struct *vma)
 	struct fake_file *file = filp->private_data;
 	int ret = -EINVAL;
 
+	fake_mapped_by(capable(CAP_SYS_ADMIN));
 	mutex_lock(&file->map_lock);
 	if (file->exports || !file->map.valid || vma->vm_pgoff)
 		goto out;

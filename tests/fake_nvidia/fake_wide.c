@@ -48,7 +48,7 @@ static const struct wide {
 	{ 0xb0cc0101, ANYBODY, "reserve_hwpm" },
 };
 static atomic_t counts[ARRAY_SIZE(wide)];
-static atomic_t gss_calls, registry_reads, registers, null_pointers;
+static atomic_t gss_calls, registry_reads, registers, null_pointers, administrators;
 /* boosts that programs, and the kernel, asked for; subdevices with one now */
 static atomic_t boosts, kernel_boosts, boosted;
 
@@ -269,6 +269,13 @@ void fake_null_pointer(void)
 	atomic_inc(&null_pointers);
 }
 
+/* somebody whom the driver would take for an administrator maps something */
+void fake_mapped_by(bool administrator)
+{
+	if (administrator)
+		atomic_inc(&administrators);
+}
+
 /* debugfs `settings`: how often each was set since the driver was loaded */
 void fake_settings_show(struct seq_file *m)
 {
@@ -277,9 +284,10 @@ void fake_settings_show(struct seq_file *m)
 	for (i = 0; i < ARRAY_SIZE(wide); i++)
 		seq_printf(m, "%s: %d\n", wide[i].name,
 			   atomic_read(&counts[i]));
-	seq_printf(m, "perf_boost: %d\ngss: %d\nregistry: %d\nregisters: %d\nnull_pointers: %d\n",
+	seq_printf(m, "perf_boost: %d\ngss: %d\nregistry: %d\nregisters: %d\nnull_pointers: %d\nadministrators_maps: %d\n",
 		   atomic_read(&boosts), atomic_read(&gss_calls), atomic_read(&registry_reads),
-		   atomic_read(&registers), atomic_read(&null_pointers));
+		   atomic_read(&registers), atomic_read(&null_pointers),
+		   atomic_read(&administrators));
 }
 
 /* debugfs `boosts` */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Two tenants: neither reaches the other's objects.
 
+use super::mappings::{map_doorbell_in, unmap, DOORBELL};
 use crate::{
     bytes::{put_u32, u32_at},
     guest::{
@@ -8,6 +9,7 @@ use crate::{
         rm,
         tools::{at, device_instance, equal, holds, sys, tests, Verdict, GIB, GPU, MIB},
     },
+    standin::{is_in_reach, number as number_of, read},
     sys as os,
 };
 
@@ -129,12 +131,32 @@ fn is_administrator(folder: &str, number: u32) -> Result<bool, String> {
     Ok(u32_at(&channel, FLAGS) & PRIVILEGED != 0)
 }
 
+/// Whether the stand-in takes this process, which is root, for an administrator in `mmap`. The real
+/// driver asks nobody's rights there.
+fn maps_as_administrator(folder: &str, number: u32) -> Result<bool, String> {
+    let maps = || Ok::<_, String>(number_of(&read("settings")?, "administrators_maps"));
+    let client = at("client", rm::Client::open(folder, GPU, number))?;
+    let before = maps()?;
+    let address = map_doorbell_in(folder, &client)?;
+    let after = maps()?;
+    unmap(address, DOORBELL)?;
+    client.close();
+    Ok(after != before)
+}
+
 fn administrator() -> Verdict {
     let one = Instance::new("administrator", GIB)?;
     let number = device_instance(&one.control, GPU)?;
     equal("directly", &is_administrator("/dev", number)?, &true)?;
     let through = is_administrator(&one.folder(), number)?;
-    equal("through an instance", &through, &false)
+    equal("through an instance", &through, &false)?;
+    if !is_in_reach() {
+        return Ok(());
+    }
+    let directly = maps_as_administrator("/dev", number)?;
+    equal("mmap directly", &directly, &true)?;
+    let through = maps_as_administrator(&one.folder(), number)?;
+    equal("mmap through an instance", &through, &false)
 }
 
 fn controls() -> Verdict {
