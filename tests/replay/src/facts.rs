@@ -29,26 +29,33 @@ fn branch_of(release: &str) -> u32 {
 /// control.
 #[must_use]
 pub fn control_size(command: u32) -> Option<usize> {
-    size_in(branch(), command)
+    size_in(branch(), "control", command)
 }
 
-fn size_in(branch: u32, command: u32) -> Option<usize> {
+/// Bytes of the parameters of a request to UVM, by its number, in the same way.
+#[must_use]
+pub fn uvm_size(request: u32) -> Option<usize> {
+    size_in(branch(), "uvm", request)
+}
+
+fn size_in(branch: u32, kind: &str, number: u32) -> Option<usize> {
     let mut lines = FACTS.lines().map(|line| line.split(' '));
     let releases = lines.by_ref().find_map(|mut words| {
         let found = words.next() == Some("releases");
         found.then(|| words.collect::<Vec<_>>())
     })?;
     let column = releases.iter().position(|r| branch_of(r) == branch)?;
-    let number = command.to_string();
+    let number = number.to_string();
     lines.find_map(|mut words| {
-        if words.next() != Some("control") {
+        if words.next() != Some(kind) {
             return None;
         }
         let values: Vec<&str> = words.skip(1).collect();
         // One value is that of all branches.
         let value = values.get(column).or(values.first())?;
-        let (found, size) = value.split_once(',')?;
-        (found == number).then(|| size.parse().ok()).flatten()
+        let mut numbers = value.split(',');
+        let found = numbers.next()? == number;
+        found.then(|| numbers.next()?.parse().ok()).flatten()
     })
 }
 
@@ -59,9 +66,13 @@ mod tests {
     #[test]
     fn sizes_are_the_branchs_own() {
         // FB_GET_INFO_V2, which grew; GPU_GET_PIDS, which did not.
-        assert_eq!(size_in(550, 0x2080_1303), Some(444));
-        assert_eq!(size_in(580, 0x2080_1303), Some(1028));
-        assert_eq!(size_in(550, 0x2080_018d), Some(3812));
-        assert_eq!(size_in(580, 0x2080_ffff), None);
+        assert_eq!(size_in(550, "control", 0x2080_1303), Some(444));
+        assert_eq!(size_in(580, "control", 0x2080_1303), Some(1028));
+        assert_eq!(size_in(550, "control", 0x2080_018d), Some(3812));
+        assert_eq!(size_in(580, "control", 0x2080_ffff), None);
+        // UVM_MAP_EXTERNAL_ALLOCATION, which has an entry for each GPU that there can be.
+        assert_eq!(size_in(535, "uvm", 33), Some(1200));
+        assert_eq!(size_in(550, "uvm", 33), Some(9264));
+        assert_eq!(size_in(550, "uvm", 3333), None);
     }
 }

