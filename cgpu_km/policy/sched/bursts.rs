@@ -18,8 +18,6 @@ use super::{
 };
 use crate::uapi::Mode;
 
-/// An instance that was heard of within this counts for the shares at which lags grow.
-const RECENTLY: Nanos = 2000 * MS;
 /// An instance that used up its lag and has not stopped for so long is served by turns.
 const AWAKE: Nanos = 1000 * MS;
 
@@ -32,12 +30,8 @@ impl Scheduler {
     /// The share at which the lag of an instance grows, in parts of [`WHOLE`]: among those that
     /// compete or did a moment ago, so that instances that sleep in turns gain nothing.
     fn lag_share(&self, now: Nanos, instance: &SchedInstance) -> u64 {
-        let is_around = |other: &SchedInstance| {
-            other.id == instance.id
-                || other.competes()
-                || !other.terms.suspended && other.habits.was_heard_since(now, RECENTLY)
-        };
-        self.share_among(instance, is_around)
+        let counts = |other: &SchedInstance| other.id == instance.id || other.is_around(now);
+        self.share_among(instance, counts)
     }
 
     /// Whether the lag of an instance grows with what the GPU gives: it does not make use of its
@@ -102,14 +96,15 @@ impl Scheduler {
     /// Notes what instances had until now, and what their shares came to in the time that passed.
     fn note_use(&mut self, now: Nanos, passed: Nanos) {
         let by = |scheduler: &Self, instance: &SchedInstance| {
-            let entitled = portion(passed, scheduler.lag_share(now, instance), WHOLE);
-            Some((entitled, scheduler.burst_of(instance)))
+            let current = scheduler.current_share(instance, now);
+            let had = instance.account.gpu_time.saturating_add(current);
+            let share = scheduler.lag_share(now, instance);
+            let in_company = share < WHOLE && instance.is_around(now);
+            let entitled = in_company.then(|| portion(passed, share, WHOLE));
+            Some((had, entitled, scheduler.burst_of(instance)))
         };
-        self.update_each(by, |instance, (entitled, burst)| {
-            instance.recent_use.entitle(entitled);
-            instance
-                .recent_use
-                .note(now, instance.account.gpu_time, burst);
+        self.update_each(by, |instance, (had, entitled, burst)| {
+            instance.recent_use.note(now, had, entitled, burst);
         });
     }
 
@@ -163,7 +158,7 @@ impl Scheduler {
     /// A program that pauses between its steps and has its share nevertheless is owed nothing for
     /// the pauses: a service beside it would wait for it as if both left theirs.
     fn leaves_share(&self, now: Nanos, instance: &SchedInstance) -> bool {
-        let used = |i: &SchedInstance| i.recent_use.of_share(i.account.gpu_time);
+        let used = |i: &SchedInstance| i.recent_use.of_share(self.burst_of(i));
         let own = used(instance);
         let had_less = |i: &&SchedInstance| i.id != instance.id && used(i) < own;
         let mut those = self.fleet.competing().filter(had_less);

@@ -62,7 +62,7 @@ impl Scheduler {
     }
 
     /// The GPU time of an instance that its account does not show yet.
-    fn current_share(&self, instance: &SchedInstance, now: Nanos) -> Nanos {
+    pub(super) fn current_share(&self, instance: &SchedInstance, now: Nanos) -> Nanos {
         if !instance.competes() {
             return 0;
         }

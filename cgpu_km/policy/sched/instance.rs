@@ -27,6 +27,8 @@ const REARM_THINKING_AFTER: Nanos = 500 * US;
 const ARMED_WITHIN: Nanos = 250 * US;
 /// The same for an instance of high priority, which gives way sooner.
 pub(super) const REARM_HIGH_AFTER: Nanos = MS;
+/// An instance that was heard of within this counts for the shares at which lags grow.
+const RECENTLY: Nanos = 2000 * MS;
 
 /// Which channels of an instance should be on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +85,11 @@ impl SchedInstance {
     /// Whether it wants the GPU and may have it.
     pub(super) fn competes(&self) -> bool {
         self.habits.is_working() && !self.terms.suspended
+    }
+
+    /// Whether it wants the GPU, or did a moment ago.
+    pub(super) fn is_around(&self, now: Nanos) -> bool {
+        self.competes() || !self.terms.suspended && self.habits.was_heard_since(now, RECENTLY)
     }
 
     /// Whether its channels for this engine should be off.

@@ -20,42 +20,49 @@ struct Mark {
 
 /// All GPU time of an instance at two moments of late, and all that its share came to.
 ///
-/// The share is the one of each moment: who was alone on the GPU was entitled to all of it, and
-/// that is not held against it when another one comes.
+/// Only time counts in which it was there and others were: who is alone takes nothing from
+/// anybody, and who has not come yet leaves nothing to anybody.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RecentUse {
     before: Option<Mark>,
     last: Option<Mark>,
+    had: Nanos,
+    had_in_company: Nanos,
     entitled: Nanos,
 }
 
 impl RecentUse {
-    /// Its share of the GPU came to so much more.
-    pub(super) fn entitle(&mut self, to: Nanos) {
-        self.entitled = self.entitled.saturating_add(to);
-    }
-
-    /// It has had so much in all; it is owed `burst` at most.
-    pub(super) fn note(&mut self, now: Nanos, had: Nanos, burst: Nanos) {
+    /// It has had so much in all, and its share of the time since the last call came to `entitled`:
+    /// none if it was alone or not there. It is owed `burst` at most.
+    pub(super) fn note(&mut self, now: Nanos, had: Nanos, entitled: Option<Nanos>, burst: Nanos) {
+        if let Some(entitled) = entitled {
+            self.entitled = self.entitled.saturating_add(entitled);
+            let more = had.saturating_sub(self.had);
+            self.had_in_company = self.had_in_company.saturating_add(more);
+        }
+        self.had = had;
         let span = burst.saturating_mul(BURSTS);
         let is_recent = |last: Mark| now < last.at.saturating_add(span);
         if !self.last.is_some_and(is_recent) {
-            self.before = self.last;
-            self.last = Some(Mark {
+            let mark = Mark {
                 at: now,
-                had,
+                had: self.had_in_company,
                 entitled: self.entitled,
-            });
+            };
+            self.before = self.last.or(Some(mark));
+            self.last = Some(mark);
         }
     }
 
-    /// How much of its share of the GPU it had of late, in parts of [`WHOLE`], if it has had so
-    /// much in all. 0 until that is known.
-    pub(super) fn of_share(&self, had: Nanos) -> u64 {
-        self.before.map_or(0, |before| {
+    /// How much of its share of the GPU it had of late, in parts of [`WHOLE`]. 0 until its share
+    /// has come to `enough` to tell.
+    pub(super) fn of_share(&self, enough: Nanos) -> u64 {
+        let part = |before: Mark| {
             let entitled = self.entitled.saturating_sub(before.entitled);
-            portion(WHOLE, had.saturating_sub(before.had), entitled)
-        })
+            let had = self.had_in_company.saturating_sub(before.had);
+            (entitled >= enough).then(|| portion(WHOLE, had, entitled))
+        };
+        self.before.and_then(part).unwrap_or(0)
     }
 }
 
@@ -64,24 +71,56 @@ mod tests {
     use super::*;
     use crate::policy::sched::time::MS;
 
-    #[test]
-    fn time_alone_counts_as_own_share() {
-        let mut recent = RecentUse::default();
-        let (mut now, mut had) = (0, 0);
-        let mut second = |recent: &mut RecentUse, share: u64, used: u64| {
-            recent.note(now, had, 200 * MS);
-            now += 1000 * MS;
-            had += used * MS;
-            recent.entitle(portion(1000 * MS, share, WHOLE));
-            recent.of_share(had)
-        };
-        for _ in 0..20 {
-            second(&mut recent, WHOLE, 900);
+    const BURST: Nanos = 200 * MS;
+
+    /// An instance, the seconds that passed, and what it had in all.
+    #[derive(Default)]
+    struct Life {
+        recent: RecentUse,
+        seconds: u64,
+        had: Nanos,
+    }
+
+    impl Life {
+        /// A second in which it has so many milliseconds, and its share is such: what it had of
+        /// its share then.
+        fn second(&mut self, used: u64, share: Option<u64>) -> u64 {
+            self.seconds += 1;
+            self.had += used * MS;
+            let entitled = share.map(|share| portion(1000 * MS, share, WHOLE));
+            let now = self.seconds * 1000 * MS;
+            self.recent.note(now, self.had, entitled, BURST);
+            self.recent.of_share(BURST)
         }
-        let first = second(&mut recent, WHOLE / 2, 400);
-        assert!(first > 880 * WHOLE / 1000 && first < 900 * WHOLE / 1000);
-        // Of late means two spans of 8 s at most.
-        let after = (0..16).map(|_| second(&mut recent, WHOLE / 2, 400)).last();
-        assert_eq!(after, Some(800 * WHOLE / 1000));
+    }
+
+    #[test]
+    fn time_alone_does_not_count() {
+        let mut life = Life::default();
+        for _ in 0..20 {
+            assert_eq!(life.second(900, None), 0);
+        }
+        for _ in 0..40 {
+            assert_eq!(life.second(400, Some(WHOLE / 2)), 800 * WHOLE / 1000);
+        }
+    }
+
+    #[test]
+    fn use_is_forgotten_after_two_spans() {
+        let mut life = Life::default();
+        let busy = (0..40).map(|_| life.second(1000, Some(WHOLE / 2))).last();
+        assert_eq!(busy, Some(2 * WHOLE));
+        assert!(life.second(250, Some(WHOLE / 2)) > WHOLE);
+        let after = (0..16).map(|_| life.second(250, Some(WHOLE / 2))).last();
+        assert_eq!(after, Some(WHOLE / 2));
+    }
+
+    #[test]
+    fn little_time_tells_nothing() {
+        let mut recent = RecentUse::default();
+        for at in 0..4 {
+            recent.note(at * 100 * MS, at * 90 * MS, Some(50 * MS), BURST);
+            assert_eq!(recent.of_share(BURST), 0);
+        }
     }
 }

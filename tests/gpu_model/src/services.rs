@@ -7,8 +7,8 @@ use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Rules, Terms, BURST_DEF
 use crate::{
     cases::{rounded, rules, told, weight, Line, DEEP, KERNELS, RMAPI, SHORT},
     driven::Driven,
-    serving::{arrivals, ideal, serve, Came, Tenant, BEFORE, TOKEN},
-    world::{alone, Habit},
+    serving::{arrivals, ideal, serve, serve_until_others_come, Came, Tenant, BEFORE, TOKEN},
+    world::{alone, Habit, LAUNCH},
     Nanos, MS, US,
 };
 
@@ -18,6 +18,8 @@ const LENGTH: Nanos = 60_000 * MS;
 const GAME: Nanos = 10_000 * MS;
 /// A request may take this much longer than where nobody else is.
 const LONGER: f64 = 1.25;
+/// The same in the first seconds beside a neighbour that came, of which nothing is known.
+const SOON: f64 = 1.5;
 /// The cost of a wake-up for the GPU, in milliseconds.
 const WAKE_COST: f64 = 0.8;
 /// The 99th percentile of a token of [`TOKEN`] under the period `interactive`, in milliseconds.
@@ -28,6 +30,15 @@ const LEFT: f64 = 0.93;
 /// Steps of training, in milliseconds of GPU time, and the pauses after them.
 const STEPS: [(Nanos, Nanos); 6] = [(2, 1), (6, 4), (10, 7), (13, 9), (20, 5), (100, 50)];
 
+/// Training whose processor is slower than the GPU: how long its kernels are and from which one to
+/// the next, in microseconds, how many a step has, and the pause after it in milliseconds.
+const TRAINING: [(Nanos, Nanos, u64, Nanos); 4] = [
+    (300, 500, 12, 1),
+    (300, 500, 42, 2),
+    (200, 400, 60, 1),
+    (480, 500, 42, 1),
+];
+
 /// A program whose steps are of short kernels.
 fn steps(step: Nanos, pause: Nanos) -> Tenant {
     Tenant::Steps {
@@ -37,17 +48,39 @@ fn steps(step: Nanos, pause: Nanos) -> Tenant {
         },
         step: step * MS,
         pause: pause * MS,
+        pace: LAUNCH,
+    }
+}
+
+/// Such training.
+fn training((kernel, pace, kernels, pause): (Nanos, Nanos, u64, Nanos)) -> Tenant {
+    let kernel = kernel * US;
+    Tenant::Steps {
+        habit: Habit { kernel, depth: 16 },
+        step: kernel * kernels,
+        pause: pause * MS,
+        pace: pace * US,
     }
 }
 
 /// The name of a neighbour.
 fn paused(tenant: Tenant) -> String {
     match tenant {
-        Tenant::Steps { habit, step, pause } => format!(
-            "steps of {} ms and pauses of {} ms, {}",
+        Tenant::Steps {
+            habit,
+            step,
+            pause,
+            pace,
+        } => format!(
+            "steps of {} ms and pauses of {} ms, {}{}",
             step / MS,
             pause / MS,
-            told(habit)
+            told(habit),
+            if pace == LAUNCH {
+                String::new()
+            } else {
+                format!(", each {} us", pace / US)
+            }
         ),
         Tenant::Saturated(habit) | Tenant::Sleeper { habit, .. } => told(habit),
         Tenant::Service { request, load } => format!("{} ms at {load}", request / MS),
@@ -127,16 +160,13 @@ fn one(request: Nanos, load: f64, beside: Tenant, burst: Nanos) -> Line {
     let all = arrivals(0, request, load, 0, BEFORE + LENGTH);
     let share = 0.5 * (1.0 - wakes * WAKE_COST);
     let ideal = longer(&ideal(&all, request, share, burst, BEFORE), &solo[0]);
-    let figure = |least: f64, got: f64, is_told: bool| {
-        if least <= 1.02 && !is_told {
+    let figure = |least: f64, got: f64| {
+        if least <= 1.02 {
             (Is::AtMost, LONGER, got)
         } else {
             (Is::Told, least, got)
         }
     };
-    // A neighbour that pauses leaves a part of its share as well: sometimes each waits for the
-    // other.
-    let both_leave = matches!(beside, Tenant::Steps { .. }) && load > 0.2;
     // One that wakes fifty times a second costs its neighbour 0.8 ms each time.
     let kept = LEFT.min(1.0 - 1.15 * wakes * WAKE_COST / (1.0 - load));
     line(
@@ -147,10 +177,41 @@ fn one(request: Nanos, load: f64, beside: Tenant, burst: Nanos) -> Line {
             name
         ),
         &[
-            figure(ideal[0], median, false),
-            figure(ideal[1], worst, both_leave),
+            figure(ideal[0], median),
+            figure(ideal[1], worst),
             (Is::AtLeast, kept, left),
         ],
+        calls,
+    )
+}
+
+/// One service that was alone on the GPU, and a neighbour of equal weight that comes: the requests
+/// of the ten seconds after that, against the same ones without it.
+///
+/// At first nobody knows how the two work, so a few requests wait for turns: p99 is told only. So
+/// is the median beside steps: who leaves more of its share shows after some seconds.
+fn late_neighbour(load: f64, beside: Tenant) -> Line {
+    let request = 17 * MS;
+    let service = (Tenant::Service { request, load }, weight(1));
+    let requests = |late: &[(Tenant, Terms)]| {
+        let mut driven = Driven::new(Mechanisms::ALL, by_weight(BURST_DEFAULT));
+        let came = serve_until_others_come(&mut driven, &[service], late, GAME);
+        let seconds = driven.world.now() as f64 / 1e9;
+        (came, driven.calls.len() as f64 / seconds)
+    };
+    let (solo, _) = requests(&[]);
+    let (came, calls) = requests(&[(beside, weight(1))]);
+    let [median, worst] = longer(&came[0], &solo[0]);
+    let is = match beside {
+        Tenant::Steps { .. } => Is::Told,
+        _ => Is::AtMost,
+    };
+    line(
+        format!(
+            "service, 17 ms at {load}, was alone, {} comes: median, p99 of alone",
+            paused(beside)
+        ),
+        &[(is, SOON, median), (Is::Told, LONGER, worst)],
         calls,
     )
 }
@@ -333,6 +394,17 @@ pub fn all(mut each: impl FnMut(Line)) {
     for load in [0.2, 0.4] {
         for (step, pause) in STEPS {
             each(one(17 * MS, load, steps(step, pause), BURST_DEFAULT));
+        }
+    }
+    for load in [0.2, 0.4] {
+        for way in TRAINING {
+            each(one(17 * MS, load, training(way), BURST_DEFAULT));
+        }
+    }
+    for load in [0.2, 0.4] {
+        each(late_neighbour(load, Tenant::Saturated(DEEP)));
+        for (step, pause) in STEPS {
+            each(late_neighbour(load, steps(step, pause)));
         }
     }
     each(several(3, 0.2, 1, [1.6, 2.5]));

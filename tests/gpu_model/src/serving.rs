@@ -32,6 +32,8 @@ pub enum Tenant {
         step: Nanos,
         /// The pause after it.
         pause: Nanos,
+        /// From one launch to the next: its processor may be slower than the GPU.
+        pace: Nanos,
     },
     /// A program that always has work for so long, and then sleeps.
     Sleeper {
@@ -125,8 +127,18 @@ const LOOK: Nanos = 5 * MS;
 /// The same where it matters when a step ends.
 const LOOK_AT_STEPS: Nanos = MS / 5;
 
-/// Lets these tenants run under these rules for so long.
+/// Lets these tenants run for so long.
 pub fn serve(driven: &mut Driven, tenants: &[(Tenant, Terms)], length: Nanos) -> Vec<Came> {
+    serve_until_others_come(driven, tenants, &[], length)
+}
+
+/// Lets tenants run for so long, the late ones from when the others have run for [`BEFORE`].
+pub fn serve_until_others_come(
+    driven: &mut Driven,
+    tenants: &[(Tenant, Terms)],
+    late: &[(Tenant, Terms)],
+    length: Nanos,
+) -> Vec<Came> {
     let began = driven.world.now();
     let (from, end) = (began + BEFORE, began + BEFORE + length);
     let mut running: Vec<Running> = Vec::new();
@@ -134,7 +146,7 @@ pub fn serve(driven: &mut Driven, tenants: &[(Tenant, Terms)], length: Nanos) ->
         running.push(Running::start(driven, number, *tenant, *terms, end));
     }
     let has_steps = |(tenant, _): &(Tenant, Terms)| matches!(tenant, Tenant::Steps { .. });
-    let look = if tenants.iter().any(has_steps) {
+    let look = if tenants.iter().chain(late).any(has_steps) {
         LOOK_AT_STEPS
     } else {
         LOOK
@@ -144,6 +156,9 @@ pub fn serve(driven: &mut Driven, tenants: &[(Tenant, Terms)], length: Nanos) ->
     while driven.world.now() < end {
         let now = driven.world.now();
         if before.is_empty() && now >= from {
+            for (number, (tenant, terms)) in (tenants.len()..).zip(late) {
+                running.push(Running::start(driven, number, *tenant, *terms, end));
+            }
             before = running.iter().map(|r| r.ran(driven)).collect();
             running.iter_mut().for_each(|r| r.longest_without = 0);
         }
@@ -206,6 +221,9 @@ impl Running {
         if let Tenant::Sleeper { programs, .. } = tenant {
             let more = (1..programs).map(|_| driven.add_beside(habit, first));
             running.programs.extend(more);
+        }
+        if let Tenant::Steps { pace, .. } = tenant {
+            driven.world.programs[first].pace = pace;
         }
         if running.kernels > 0 {
             driven.world.set_stopped(first, true);

@@ -9,7 +9,7 @@ use cgpu_km::policy::sched::Position;
 /// rate of such a program beside long kernels: 0.8 % of its rate alone, once in a round of 2.42 ms.
 const REACTION: Nanos = 4_400;
 /// One launch after the other, by a program that does nothing else.
-const LAUNCH: Nanos = 2_200;
+pub const LAUNCH: Nanos = 2_200;
 /// A task that slept at its doorbell, from the opening of the gate to its launch.
 const WAKE: Nanos = 20 * US;
 
