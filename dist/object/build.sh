@@ -5,6 +5,8 @@
 #
 #   cgpu_core.o_shipped   all of the module's Rust, with core and the kernel's own crate linked in
 #   cgpu_core.h           what the object takes for granted of a kernel; the C checks it
+#   exports               the kernel's functions that it calls
+#   kernel-source         Debian's package that the kernel's own crate is from, and its version
 #   Kbuild, cgpu_km/      the C, and what says how it is built
 #   made-of               a hash of all that it was made of: it is not made again of the same
 #
@@ -77,6 +79,10 @@ log "$work/compile.log" in_tree bash /build/compile
 "$here/assumptions.py" "$CGPU_TREE" "$work/undefined" "$work/probe" "$crates" \
 	>"$work/out/cgpu_core.h"
 
+sed -n -E 's/^extern .*\((\w+)\) \(.*/\1/p' "$work/out/cgpu_core.h" | grep -v '^cgpu_' |
+	LC_ALL=C sort >"$work/out/exports"
+echo "linux-source-$(cut -d. -f1,2 <<<"$kernel") $(cat "$root/../kernel-version")" \
+	>"$work/out/kernel-source"
 cp "$here/Kbuild" "$work/out/"
 (cd "$CGPU_TREE" && find cgpu_km/os_interface \( -name '*.[ch]' -o -name features.mk \
 	-o -name abi.mk \) -print0 | xargs -0 cp --parents -t "$work/out")

@@ -1,0 +1,31 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# supported.sh HEADERS [EXPORTS]: says in one sentence why the module cannot be built for the kernel
+# of these headers, and exits with 77 then. DKMS takes that number as "not for this kernel", so that
+# the kernel's own package is installed all the same. EXPORTS is the object's list of the kernel's
+# functions that it calls (dist/object). If it is not given, it is the file `exports` beside this
+# one.
+set -euo pipefail
+
+no() {
+	printf 'cgpu: no module for the kernel of %s: %s\n' "$headers" "$*" >&2
+	exit 77
+}
+headers=${1:?the folder of a kernel\'s headers}
+exports=${2:-$(dirname "$0")/exports}
+config=$headers/.config
+
+has() {
+	grep -q "^CONFIG_$1=y" "$config"
+}
+[ -e "$headers/Makefile" ] || no "its headers are not installed"
+[ -e "$config" ] || no "the headers have no .config"
+has X86_64 || no "it is not for x86-64"
+has MODULES || no "it takes no modules"
+for name in CFI CFI_CLANG; do
+	! has "$name" || no "it checks the types of indirect calls (CONFIG_$name), which the object has not"
+done
+symbols=$headers/Module.symvers
+[ -s "$symbols" ] || no "its headers have no Module.symvers"
+missing=$(cut -f2 "$symbols" | LC_ALL=C sort | LC_ALL=C comm -13 - "$exports" | tr '\n' ' ')
+[ -z "$missing" ] || no "it does not export to modules: $missing"
