@@ -10,10 +10,13 @@
 #   --root DIR       installs into this folder instead of /, and loads nothing (for packages)
 #   --prefix DIR     where the tools go: DIR/sbin (/usr/local)
 #   --kernel RELEASE for this kernel (the running one)
-#   --kdir DIR       that kernel's headers with Rust (/lib/modules/RELEASE/build)
-#   --metadata SRC   makes the headers' Rust metadata if they lack it, from the kernel's source: a
-#                    folder, its tar (Debian: /usr/src/linux-source-*.tar.xz), or `apt` to fetch the
-#                    package
+#   --kdir DIR       that kernel's headers (/lib/modules/RELEASE/build)
+#   --object DIR     builds the module from what `make object` made there (target/object)
+#   --in-tree        for developers: compiles the Rust against the kernel's own crates, on a kernel
+#                    7.2 with Rust
+#   --metadata SRC   with --in-tree: makes the headers' Rust metadata if they lack it, from the
+#                    kernel's source: a folder, its tar (Debian: /usr/src/linux-source-*.tar.xz), or
+#                    `apt` to fetch the package
 #   --sign KEY CERT  signs the module (Secure Boot)
 #   --prebuilt DIR   takes cgpu_km.ko and the tools from this folder and builds nothing
 #   --no-load        installs, but does not load
@@ -38,11 +41,12 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=dist/userland.sh
 . "$here/dist/userland.sh"
 dry='' root='' prefix=/usr/local release=$(uname -r) kdir='' prebuilt='' load=yes
-metadata='' key='' cert=''
+metadata='' object='' in_tree='' key='' cert=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--dry-run) dry=yes ;;
-	--root | --prefix | --kernel | --kdir | --prebuilt | --metadata)
+	--in-tree) in_tree=yes ;;
+	--root | --prefix | --kernel | --kdir | --prebuilt | --metadata | --object)
 		[ $# -ge 2 ] || die "$1 needs a value"
 		case $1 in
 		--root) root=${2%/} load='' ;;
@@ -51,6 +55,7 @@ while [ $# -gt 0 ]; do
 		--kdir) kdir=$2 ;;
 		--prebuilt) prebuilt=$2 ;;
 		--metadata) metadata=$2 ;;
+		--object) object=$2 ;;
 		esac
 		shift
 		;;
@@ -66,6 +71,8 @@ while [ $# -gt 0 ]; do
 	shift
 done
 kdir=${kdir:-/lib/modules/$release/build}
+object=${object:-$here/target/object}
+[ -z "$metadata" ] || [ -n "$in_tree" ] || die "--metadata goes with --in-tree"
 manifest=$root/var/lib/cgpu/manifest
 module=/lib/modules/$release/updates/cgpu_km.ko
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/Cargo.toml" | head -n 1)
@@ -96,17 +103,26 @@ fi
 
 # ---- what this machine must have
 make_metadata=
-if [ -z "$prebuilt" ]; then
+headers_are_there() {
+	[ ! -e "$kdir/Makefile" ] || return 0
+	lack "no headers of kernel $release ($kdir); install linux-headers-$release (Fedora, RHEL: kernel-devel-$release) or give --kdir"
+	return 1
+}
+tools=(cargo make)
+if [ -n "$prebuilt" ]; then
+	tools=()
+	for file in cgpu_km.ko "${programs[@]}"; do
+		[ -r "$prebuilt/$file" ] || lack "$prebuilt/$file is not there"
+	done
+elif [ -n "$in_tree" ]; then
 	case $release in
 	7.2 | 7.2[.-]*) ;;
 	*)
 		lack "kernel $release is not 7.2, for whose Rust interface the module is written;" \
-			"Debian 13: apt install -t trixie-backports linux-image-amd64, and boot it"
+			"without --in-tree other kernels will do"
 		;;
 	esac
-	if [ ! -e "$kdir/Makefile" ]; then
-		lack "no headers of kernel $release ($kdir); install linux-headers-$release (Fedora, RHEL: kernel-devel-$release) or give --kdir"
-	else
+	if headers_are_there; then
 		while IFS= read -r why; do
 			if [ -n "$metadata" ] && [[ $why = *"lack Rust's metadata"* ]]; then
 				make_metadata=yes
@@ -115,14 +131,18 @@ if [ -z "$prebuilt" ]; then
 			fi
 		done < <("$here/dist/rust-metadata.sh" --check "$kdir" 2>&1)
 	fi
-	for tool in cargo make; do
-		command -v "$tool" >/dev/null || lack "no $tool; install it (Debian: apt install $tool)"
-	done
 else
-	for file in cgpu_km.ko "${programs[@]}"; do
-		[ -r "$prebuilt/$file" ] || lack "$prebuilt/$file is not there"
-	done
+	tools+=(gcc)
+	if [ ! -r "$object/cgpu_core.o_shipped" ]; then
+		lack "no object in $object; make object makes it (root, apt and a Debian mirror), or give --object"
+		headers_are_there || :
+	elif headers_are_there; then
+		why=$("$here/dist/supported.sh" "$kdir" "$object/exports" 2>&1) || lack "${why#cgpu: }"
+	fi
 fi
+for tool in "${tools[@]}"; do
+	command -v "$tool" >/dev/null || lack "no $tool; install it (Debian: apt install $tool)"
+done
 if [ -n "$load" ]; then
 	if [ -e /proc/cgpu_km/inst_ctl ]; then
 		lack "Alibaba's cGPU is loaded, whose module is called cgpu_km too; stop and remove it first"
@@ -248,8 +268,13 @@ if [ -n "$prebuilt" ]; then
 else
 	# Not in the tree: it may be read-only, or used with another kernel.
 	say "building cgpu_km.ko for $release"
-	mkdir "$work/module"
-	make -s -C "$kdir" M="$here" MO="$work/module" modules
+	if [ -n "$in_tree" ]; then
+		mkdir "$work/module"
+		make -s -C "$kdir" M="$here" MO="$work/module" modules
+	else
+		cp -r "$object" "$work/module"
+		make -s -C "$kdir" M="$work/module" modules
+	fi
 	cp "$work/module/cgpu_km.ko" "$work/built/"
 	say "building the tools"
 	target=${CARGO_TARGET_DIR:-$work/target}

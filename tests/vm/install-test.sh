@@ -44,8 +44,8 @@ snapshot >/tmp/before
 snapshot | diff /tmp/before - && echo "ok dry run changes nothing"
 refused /files/install.sh --prebuilt /nowhere && echo "ok nothing to install"
 refused /files/install.sh && echo "ok no headers"
-[ "$(grep -c '^install.sh: no ' /tmp/said)" = 3 ] &&
-	grep -q "3 things stand in the way" /tmp/said &&
+[ "$(grep -c '^install.sh: no ' /tmp/said)" = 5 ] &&
+	grep -q "5 things stand in the way" /tmp/said &&
 	echo "ok all that is missing is told at once"
 snapshot | diff /tmp/before - && echo "ok a refusal changes nothing"
 

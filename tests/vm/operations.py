@@ -11,6 +11,7 @@ TREE = Path(__file__).resolve().parents[2]
 # How a command begins, the test that runs it, and how it is written there.
 ELSEWHERE = (
     ("make demo", "tests/floors.py", '"tests/vm/demo.sh"'),
+    ("make object", "tests/vm/package-test.sh", "dist/object/build.sh"),
     ("./install.sh --dry-run", "tests/vm/install-test.sh", "/files/install.sh --dry-run"),
     ("./install.sh", "tests/vm/package-test.sh", "/tree/install.sh"),
     ("./uninstall.sh", "tests/vm/install-test.sh", "\n/files/uninstall.sh >"),
