@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# package.sh [--prebuilt DIR] [--output DIR]: makes cgpu_VERSION_amd64.deb and prints its path. In
-# it are the tools, and the module's source for DKMS, which builds it for each kernel of the host.
+# package.sh [OPTIONS]: makes cgpu_VERSION_amd64.deb and prints its path. In it are the tools, and
+# what DKMS builds the module of for each kernel of the host: the object, and C.
 #
 #   --prebuilt DIR   takes the tools from there instead of building them with cargo
+#   --object DIR     takes what `make object` made from there instead of making it
 #   --output DIR     puts the package there (target/package)
 set -euo pipefail
 
@@ -15,10 +16,11 @@ dist=$(cd "$(dirname "$0")" && pwd -P)
 tree=$(dirname "$dist")
 # shellcheck source-path=SCRIPTDIR source=userland.sh
 . "$dist/userland.sh"
-prebuilt='' output=$tree/target/package
+prebuilt='' object='' output=$tree/target/package
 while [ $# -gt 0 ]; do
 	case $1 in
 	--prebuilt) prebuilt=${2:?}; shift ;;
+	--object) object=${2:?}; shift ;;
 	--output) output=${2:?}; shift ;;
 	*) die "what is $1?" ;;
 	esac
@@ -44,22 +46,29 @@ userland "$work/built" /usr
 find "$work/root/usr/share/man" -name '*.8' -exec gzip -9n {} +
 
 source=/usr/src/cgpu-$version
-(cd "$tree" && find Kbuild Makefile LICENSES cgpu_km -type f \( \
-	-path '*/tests/*' -o -name 'tests*' -o -name '*_generated.rs' -o -name '*.o' -o -name '.*' \) \
-	-prune -o -type f -print) | while IFS= read -r path; do
-	file "$tree/$path" "$source/$path" 644
+object=${object:-$("$dist/object/build.sh")}
+(cd "$object" && find . -type f ! -name made-of) | while IFS= read -r path; do
+	file "$object/$path" "$source/${path#./}" 644
 done
 sed "s/@VERSION@/$version/" "$dist/dkms.conf" >"$work/dkms.conf"
 file "$work/dkms.conf" "$source/dkms.conf" 644
-file "$dist/rust-metadata.sh" "$source/rust-metadata.sh" 755
-mkdir -p "$work/root/etc/cgpu" "$work/root/usr/share/doc/cgpu"
+file "$dist/supported.sh" "$source/supported.sh" 755
+doc=$work/root/usr/share/doc/cgpu
+mkdir -p "$work/root/etc/cgpu" "$doc"
+# The object is a binary; whoever gets it gets what it was made of.
+(cd "$tree" && find Kbuild Makefile LICENSES cgpu_km dist/object -type f ! -name '*_generated.rs' \
+	! -name '*.o' ! -name '.*' -print0 | LC_ALL=C sort -z |
+	tar --null --no-recursion --owner=0 --group=0 --mtime=@0 --mode=go=rX,u+rw -T - -cf - |
+	xz -9) >"$doc/source.tar.xz"
 {
 	echo "cgpu: shares of an NVIDIA GPU for containers."
 	echo
-	echo "The module is GPL-2.0; cgpu_km/uapi, cgpu_km/nvidia and cgpuctl may also be used under the MIT licence."
+	echo "The module is GPL-2.0 (/usr/share/common-licenses/GPL-2); cgpu_km/uapi, cgpu_km/nvidia and cgpuctl may also be used under the MIT licence."
+	echo
+	echo "$source/cgpu_core.o_shipped is made of source.tar.xz in this folder, of the directory rust in Debian's $(cat "$object/kernel-source") (GPL-2.0), and of core in Debian's rust-src (MIT or Apache-2.0)."
 	echo
 	cat "$tree/LICENSES/MIT.txt"
-} >"$work/root/usr/share/doc/cgpu/copyright"
+} >"$doc/copyright"
 
 cat >"$work/root/DEBIAN/control" <<END
 Package: cgpu
@@ -68,13 +77,13 @@ Architecture: amd64
 Maintainer: cgpu <cgpu@localhost>
 Section: admin
 Priority: optional
-Depends: dkms (>= 3.0), rustc, rust-src, bindgen, make, libc6
+Depends: dkms (>= 3.0), libc6
 Recommends: podman
 Installed-Size: $(du -sk "$work/root" | cut -f1)
 Description: shares of an NVIDIA GPU for containers, with limits that hold
  A kernel module puts proxies in front of the NVIDIA driver's device files; each
  container gets its own set, an instance, with a memory limit and a weight. The
- module is built by DKMS, against kernel headers that have Rust's metadata.
+ module is built by DKMS, with gcc and the kernel's headers.
 END
 cat >"$work/root/DEBIAN/preinst" <<END
 #!/bin/sh
@@ -92,10 +101,14 @@ fi
 END
 cat >"$work/root/DEBIAN/postinst" <<END
 #!/bin/sh
-# Builds the module for the kernels that are here. One that cannot is said, and is no failure.
+# Builds the module for the kernels that are here. If one cannot be supported, the reason is said,
+# and the package is installed all the same.
 set -e
 if [ "\$1" = configure ]; then
 	/usr/lib/dkms/common.postinst cgpu $version "" "" "\$2" || echo "cgpu: see above why DKMS does not build the module; 'dkms install cgpu/$version' tries again" >&2
+	for build in /lib/modules/*/build; do
+		[ ! -e "\$build/Makefile" ] || $source/supported.sh "\$build" || :
+	done
 	if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 	if [ -S /run/udev/control ]; then udevadm control --reload; fi
 fi

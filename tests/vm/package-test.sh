@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# package-test.sh: what an operator does on Debian 13, in a Debian 13 folder with the kernel's
-# headers: installs the package (DKMS builds the module), removes it, and runs install.sh with its
-# own builds. Every path is compared with what was there before. The modules that came out are
-# loaded in the test machine.
+# package-test.sh: what an operator does on Debian 13, in a Debian 13 folder with the headers of two
+# kernels, 7.2 and 6.12: installs the package (DKMS builds the module, without rustc), updates the
+# kernel, removes the package, and runs install.sh with its own builds. Every path is compared with
+# what was there before. The modules that came out are loaded in the test machine.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -13,6 +13,10 @@ engine=$("$here/engine-env.sh")
 build=$CGPU_CACHE/build-$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)
 out=$(cat "$build/last-stock")
 release=$(cat "$out/release")
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$CGPU_TREE/Cargo.toml" | head -n 1)
+host=$("$here/host-kernel.sh" 6.12)
+other=$(cat "$host/release")
+object=$("$CGPU_TREE/dist/object/build.sh" --output "$build/object")
 work=$(mktemp -d "$CGPU_CACHE/package-XXXXXXXX")
 trap 'rm -rf "$work"' EXIT
 
@@ -27,6 +31,11 @@ root=$work/root
 # This folder was made without manual pages; an operator's machine has them.
 rm "$root"/etc/dpkg/dpkg.cfg.d/*mmdebstrap
 mkdir -p "$root/files" "$root/tree" "$root/target"
+# The other kernel's headers, as its package leaves them.
+cp -al "$host"/tree/usr/src/linux-headers-* "$root/usr/src/"
+cp -al "$host"/tree/usr/lib/linux-kbuild-* "$root/usr/lib/"
+mkdir -p "$root/lib/modules/$other"
+ln -s "/usr/src/linux-headers-$other" "$root/lib/modules/$other/build"
 # What is in /run goes with a boot. DKMS makes a key to sign with, once for all modules; it is not
 # ours.
 snapshot() {
@@ -40,7 +49,7 @@ snapshot() {
 snapshot >"$work/before"
 
 step "make package"
-deb=$("$CGPU_TREE/dist/package.sh" --prebuilt "$out/bin" --output "$work")
+deb=$("$CGPU_TREE/dist/package.sh" --prebuilt "$out/bin" --object "$object" --output "$work")
 cp "$deb" "$root/files/"
 ok "make package leaves $(basename "$deb")"
 step "dpkg --install, beside install.sh's files"
@@ -54,14 +63,53 @@ rm -r "$root/var/lib/cgpu"
 in_root "$root" -- dpkg --purge cgpu >/dev/null 2>&1 || :
 snapshot | diff "$work/before" - || die "a refused package leaves something"
 ok "the package refuses beside install.sh's files, and leaves nothing"
-step "dpkg --install: DKMS builds the module"
+# A kernel that cannot be supported is there as well, and the other one comes later.
+unfit=$root/usr/src/unfit
+mkdir -p "$unfit/include" "$root/lib/modules/0-unfit"
+ln -s /usr/src/unfit "$root/lib/modules/0-unfit/build"
+touch "$unfit/Makefile"
+printf 'CONFIG_%s=y\n' X86_64 MODULES >"$unfit/.config"
+echo "0x0 fget vmlinux EXPORT_SYMBOL" | tr ' ' '\t' >"$unfit/Module.symvers"
+mv "$root/lib/modules/$other" "$work/later"
+unsupported() { # unsupported FILE WHY
+	[ "$(grep -c "^cgpu: no module for the kernel of .*unfit.*: $2" "$1")" = 1 ] ||
+		die "no single sentence says '$2': $(cat "$1")"
+}
+step "dpkg --install: DKMS builds the module, without rustc"
+mv "$root/usr/bin/rustc" "$work/"
 log "$work/dpkg.log" in_root "$root" -- dpkg --install "/files/$(basename "$deb")"
-module=$(find "$root/lib/modules/$release/" -name 'cgpu_km.ko*')
-[ -n "$module" ] || { cat "$work/dpkg.log" >&2; die "no module was built"; }
-ok "the package installs, and DKMS builds the module"
-cp "$module" "$work/"
-[ ! -e "$work/cgpu_km.ko.xz" ] || xz -d "$work/cgpu_km.ko.xz"
-mv "$work/cgpu_km.ko" "$work/dkms.ko"
+unsupported "$work/dpkg.log" "it does not export to modules: .*filp_open"
+ok "the package says of a kernel why it cannot be supported, in a sentence"
+step "kernel updates: DKMS's hooks"
+log "$work/unfit.log" in_root "$root" -- /etc/kernel/header_postinst.d/dkms 0-unfit
+unsupported "$root/var/lib/dkms/cgpu/$version/build/make.log" "it does not export to modules: "
+ok "a kernel that cannot be supported is installed without the module"
+echo CONFIG_CFI=y >>"$unfit/.config"
+in_root "$root" -- "/usr/src/cgpu-$version/supported.sh" /usr/src/unfit 2>"$work/why" &&
+	die "a kernel that checks indirect calls is taken"
+unsupported "$work/why" "it checks the types of indirect calls"
+rm -r "$unfit" "$root/lib/modules/0-unfit"
+mv "$work/later" "$root/lib/modules/$other"
+began=$(date +%s%N)
+log "$work/dkms.log" in_root "$root" -- /etc/kernel/header_postinst.d/dkms "$other"
+step "DKMS took $((($(date +%s%N) - began) / 1000000)) ms for $other"
+mv "$work/rustc" "$root/usr/bin/"
+for kernel in "$release" "$other"; do
+	module=$(find "$root/lib/modules/$kernel/" -name 'cgpu_km.ko*')
+	[ -n "$module" ] || {
+		cat "$work/dpkg.log" "$work/dkms.log" >&2
+		die "no module was built for $kernel"
+	}
+	mkdir "$work/$kernel"
+	cp "$module" "$work/$kernel/"
+	[ ! -e "$work/$kernel/cgpu_km.ko.xz" ] || xz -d "$work/$kernel/cgpu_km.ko.xz"
+	tail -c 28 "$work/$kernel/cgpu_km.ko" | grep -q "^~Module signature appended~$" ||
+		die "DKMS did not sign the module for $kernel"
+done
+ok "DKMS builds the module, without rustc, and signs it"
+ok "DKMS builds it for a kernel that comes later"
+mv "$work/$release/cgpu_km.ko" "$work/dkms.ko"
+mv "$work/$other/cgpu_km.ko" "$work/other.ko"
 in_root "$root" -- cgpuctl --version | grep -q "^cgpuctl " && ok "cgpuctl runs"
 [ -s "$root/usr/share/man/man8/cgpuctl-cdi-generate.8.gz" ] && ok "manual pages are there"
 in_root "$root" -- udevadm verify /usr/lib/udev/rules.d/71-cgpu.rules >"$work/verify.log" 2>&1 &&
@@ -90,33 +138,47 @@ replace-with = "vendor"
 directory = "/vendor"
 END
 mkdir -p "$build/debian-target"
-log "$work/install.log" \
-	in_root "$root" "$work/vendor" /vendor ro "$build/debian-target" /target rw -- \
-	env CARGO_TARGET_DIR=/target CARGO_NET_OFFLINE=true \
-	/tree/install.sh --root /files/installed --kernel "$release" \
-	--kdir "/usr/src/linux-headers-$release"
-ok "install.sh builds with Debian's own rustc and cargo"
+install() { # install RELEASE OPTIONS...
+	local release=$1
+	shift
+	log "$work/install.log" in_root "$root" "$work/vendor" /vendor ro "$object" /object ro \
+		"$build/debian-target" /target rw -- \
+		env CARGO_TARGET_DIR=/target CARGO_NET_OFFLINE=true \
+		/tree/install.sh --root /files/installed --kernel "$release" \
+		--kdir "/usr/src/linux-headers-$release" "$@"
+}
+uninstall() {
+	in_root "$root" -- /tree/uninstall.sh --root /files/installed >/dev/null
+	[ -z "$(find "$root/files/installed" -mindepth 1)" ]
+}
+install "$release" --in-tree
+ok "install.sh --in-tree builds with Debian's own rustc and cargo"
 cp "$root/files/installed/lib/modules/$release/updates/cgpu_km.ko" "$work/installed.ko"
+uninstall && ok "uninstall.sh removes exactly what was made"
+install "$other" --object /object
+ok "install.sh builds from the object for $other"
+cp "$root/files/installed/lib/modules/$other/updates/cgpu_km.ko" "$work/installed-other.ko"
 # shellcheck disable=SC2016  # the inner shell expands
-in_root "$root" -- /tree/install.sh --root /files/installed --kernel "$release" |
+in_root "$root" -- /tree/install.sh --root /files/installed --kernel "$other" |
 	grep -q "nothing to do" &&
 	ok "again, it has nothing to do"
-in_root "$root" -- /tree/uninstall.sh --root /files/installed >/dev/null
-[ -z "$(find "$root/files/installed" -mindepth 1)" ] &&
-	ok "uninstall.sh removes exactly what was made"
+uninstall && ok "uninstall.sh removes exactly what was made from the object"
 
-step "both modules load"
+step "the modules load"
 cat >"$work/session" <<'END'
-for module in dkms installed; do
-	insmod "/files/$module.ko" && cgpuctl inst create a --gpu 0 --mem 2GiB >&2 &&
-		cgpuctl unload >&2 && echo "ok $module.ko loads, works, and goes"
+for module in /files/*.ko; do
+	insmod "$module" && cgpuctl inst create a --gpu 0 --mem 2GiB >&2 &&
+		cgpuctl unload >&2 && echo "ok $module loads, works, and goes"
 done
 END
 "$here/run.sh" --no-build --name package --load driver --file "$work/dkms.ko" \
 	--file "$work/installed.ko" \
 	--file "$work/session" -- sh /files/session >"$work/said" || :
+"$here/run.sh" --no-build --kernel 6.12 --name "package on 6.12" --load driver \
+	--file "$work/other.ko" --file "$work/installed-other.ko" \
+	--file "$work/session" -- sh /files/session >>"$work/said" || :
 cat "$work/said"
 passed=$((passed + $(grep -c '^ok ' "$work/said" || :)))
-all=13
+all=20 # of which four load
 echo "package: $passed passed, $((all - passed)) failed"
 [ "$passed" = "$all" ]
