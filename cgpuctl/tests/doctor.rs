@@ -53,7 +53,7 @@ fn sound() -> Fake {
         );
     }
     text(&fake, "/proc/sys/kernel/osrelease", "7.2.12\n");
-    text(&fake, "/lib/modules/7.2.12/build/rust/kernel.rmeta", "");
+    text(&fake, "/lib/modules/7.2.12/build/Makefile", "");
     fake.with(|s| s.mounts.push(PathBuf::from(CGPUFS_MOUNT)));
     text(
         &fake,
@@ -393,12 +393,11 @@ fn doctor_misses_parts_of_the_installation() {
     assert_eq!(state(&host, "libraries"), FindingState::Unknown);
     let host = sound();
     host.with(|s| {
-        s.texts.remove(&PathBuf::from(
-            "/lib/modules/7.2.12/build/rust/kernel.rmeta",
-        ))
+        s.texts
+            .remove(&PathBuf::from("/lib/modules/7.2.12/build/Makefile"))
     });
     assert_eq!(state(&host, "headers"), FindingState::Warning);
-    text(&host, "/lib/modules/7.2.12/build/Makefile", "");
+    text(&host, "/lib/modules/7.2.12/build/Kconfig", "");
     assert_eq!(state(&host, "headers"), FindingState::Warning);
     host.with(|s| s.texts.remove(&PathBuf::from("/proc/sys/kernel/osrelease")));
     assert_eq!(state(&host, "headers"), FindingState::Unknown);

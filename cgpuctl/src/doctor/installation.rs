@@ -129,10 +129,9 @@ pub(super) fn cdi_file(scene: &Scene<'_>) -> Vec<Finding> {
     }]
 }
 
-/// The headers of the running kernel have Rust's metadata, which the next build of the module
-/// needs.
+/// The headers of the running kernel are there, which the next build of the module needs.
 pub(super) fn headers(scene: &Scene<'_>) -> Vec<Finding> {
-    let wanted = "headers of this kernel, with Rust's metadata";
+    let wanted = "headers of this kernel";
     let Ok(release) = scene.files().read(Path::new(RELEASE)) else {
         return vec![
             Finding::ok("headers", RELEASE, "cannot be read", wanted).unknown("mount /proc")
@@ -140,17 +139,11 @@ pub(super) fn headers(scene: &Scene<'_>) -> Vec<Finding> {
     };
     let folder = format!("/lib/modules/{}/build", release.trim());
     let finding = |found: &str| Finding::ok("headers", folder.clone(), found, wanted);
-    let read = |name: &str| scene.files().names(&Path::new(&folder).join(name));
-    vec![match (read(""), read("rust")) {
-        (Err(Errno::ENOENT), _) => finding("none").warning(
+    vec![match scene.files().names(Path::new(&folder)) {
+        Ok(names) if names.iter().any(|name| name == "Makefile") => finding("installed"),
+        Ok(_) | Err(Errno::ENOENT) => finding("none").warning(
             "the module that is loaded works on; to build it again install the kernel's headers",
         ),
-        (Err(errno), _) => finding(errno.desc()).unknown("run it as the host's root"),
-        (Ok(_), Ok(names)) if names.iter().any(|n| n.to_string_lossy().ends_with(".rmeta")) => {
-            finding("with Rust's metadata")
-        }
-        (Ok(_), _) => finding("without Rust's metadata").warning(
-            "the module that is loaded works on; `install.sh --metadata apt` makes what a new build needs",
-        ),
+        Err(errno) => finding(errno.desc()).unknown("run it as the host's root"),
     }]
 }
