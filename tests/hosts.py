@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """hosts.py [--write] [SERIES ...]: the module as hosts build it, from the object by gcc and headers
 alone (dist/object), on stock kernels of Debian's: SERIES, or those of KERNELS. Prints a table with
-a line for each kernel. --write puts it into docs/support.md, too.
+a line for each kernel. --write puts it into docs/support.md, and a short form into README.md.
 
 A cell is the number of cases that passed; where some failed, it says so, and what failed stands
 below the table. A kernel for which the module cannot be built has the reason there."""
@@ -27,6 +27,7 @@ STEPS = {
 }
 BUILD = ["tests/vm/build.sh"]
 PLACE = floors.TREE / "docs/support.md"
+SHORT_PLACE = floors.TREE / "README.md"
 BEGIN, END = "<!-- made by tests/hosts.py -->\n", "<!-- end -->\n"
 
 
@@ -92,12 +93,25 @@ def table(kernels):
     return text, len(failed)
 
 
-def write(text):
-    before, begin, rest = PLACE.read_text().partition(BEGIN)
+def short(text):
+    """The table with a sum for each kernel. A step that only says "passed" counts as one case."""
+    lines = ["| kernel | cases passed | failed |\n| --- | ---: | ---: |\n"]
+    for line in text.splitlines()[2:]:
+        if not line.startswith("|"):
+            break
+        name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        good = sum(int((re.match(r"\d+", cell) or ["1"])[0]) for cell in cells if cell != "-")
+        bad = sum(int(found) for found in re.findall(r"(\d+) failed", line))
+        lines.append(f"| {name} | {good} | {bad if '-' not in cells else 'not built'} |\n")
+    return "".join(lines)
+
+
+def write(text, place):
+    before, begin, rest = place.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        sys.exit(f"hosts.py: {PLACE} has no place for the table")
-    PLACE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+        sys.exit(f"hosts.py: {place} has no place for the table")
+    place.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
 
 
 def main():
@@ -108,7 +122,8 @@ def main():
     text, failed = table(kernels)
     print(text)
     if "--write" in words:
-        write(text)
+        write(text, PLACE)
+        write(short(text), SHORT_PLACE)
     return 1 if failed else 0
 
 
