@@ -4,7 +4,7 @@
 #   make                 the module for the running kernel (KDIR: headers of another, with Rust)
 #   make object          the module for every kernel: one object of all Rust, and the C around it,
 #                        in target/object (root, apt; dist/object)
-#   make package         a Debian package with DKMS, in target/package
+#   make package         a Debian package with DKMS, in target/package; make rpm: an RPM
 #   make install         build and install on this machine (install.sh), make uninstall
 #   make test            lint, host tests, tests in the test machine, also with the real driver
 #                        (root, apt, cargo, python3)
@@ -29,7 +29,7 @@ SOAK ?= 3600
 KDIR ?= /lib/modules/$(shell uname -r)/build
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/cgpu
 
-.PHONY: all modules modules_install object install uninstall package clean clean-cache \
+.PHONY: all modules modules_install object install uninstall package rpm clean clean-cache \
 	lint test test-host test-vm test-driver test-kubernetes test-hosts test-debug test-gpu \
 	bench soak bench-scale bench-weights demo docs replay
 
@@ -52,6 +52,9 @@ uninstall:
 
 package:
 	@dist/package.sh
+
+rpm:
+	@dist/package.sh --rpm
 
 # Without the kernel's help, so that it also works where its headers are gone.
 clean:

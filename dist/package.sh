@@ -3,6 +3,7 @@
 # package.sh [OPTIONS]: makes cgpu_VERSION_amd64.deb and prints its path. In it are the tools, and
 # what DKMS builds the module of for each kernel of the host: the object, and C.
 #
+#   --rpm            makes cgpu-VERSION-1.x86_64.rpm instead (cgpu.spec)
 #   --prebuilt DIR   takes the tools from there instead of building them with cargo
 #   --object DIR     takes what `make object` made from there instead of making it
 #   --output DIR     puts the package there (target/package)
@@ -16,9 +17,10 @@ dist=$(cd "$(dirname "$0")" && pwd -P)
 tree=$(dirname "$dist")
 # shellcheck source-path=SCRIPTDIR source=userland.sh
 . "$dist/userland.sh"
-prebuilt='' object='' output=$tree/target/package
+rpm='' prebuilt='' object='' output=$tree/target/package
 while [ $# -gt 0 ]; do
 	case $1 in
+	--rpm) rpm=yes ;;
 	--prebuilt) prebuilt=${2:?}; shift ;;
 	--object) object=${2:?}; shift ;;
 	--output) output=${2:?}; shift ;;
@@ -26,11 +28,12 @@ while [ $# -gt 0 ]; do
 	esac
 	shift
 done
-command -v dpkg-deb >/dev/null || die "needs dpkg-deb"
+builder=${rpm:+rpmbuild} builder=${builder:-dpkg-deb}
+command -v "$builder" >/dev/null || die "needs $builder"
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$tree/Cargo.toml" | head -n 1)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/built" "$work/root/DEBIAN" "$output"
+mkdir -p "$work/built" "$work/scripts" "$output"
 
 if [ -n "$prebuilt" ]; then
 	cp "${programs[@]/#/$prebuilt/}" "$work/built/"
@@ -44,6 +47,9 @@ file() { # file FROM TO MODE
 }
 userland "$work/built" /usr
 find "$work/root/usr/share/man" -name '*.8' -exec gzip -9n {} +
+if [ -n "$rpm" ]; then
+	(cd "$work/root/usr/share/zsh" && mv vendor-completions site-functions)
+fi
 
 source=/usr/src/cgpu-$version
 object=${object:-$("$dist/object/build.sh")}
@@ -70,6 +76,93 @@ mkdir -p "$work/root/etc/cgpu" "$doc"
 	cat "$tree/LICENSES/MIT.txt"
 } >"$doc/copyright"
 
+# ---- what the package does when it comes and goes
+# RPM gives the number of versions that will be there, Debian a word.
+if [ -n "$rpm" ]; then
+	removes='[ "$1" = 0 ]' safely=--rpm_safe_upgrade
+else
+	removes='[ "$1" = remove ]' safely=
+fi
+cat >"$work/scripts/preinst" <<END
+# Refuses beside what install.sh installed, whose module and tools would shadow these, and beside
+# another module of the same name.
+set -e
+if [ -e /var/lib/cgpu/manifest ]; then
+	echo "cgpu: install.sh has installed cgpu on this machine (/var/lib/cgpu/manifest); run its ./uninstall.sh first" >&2
+	exit 1
+fi
+if [ -e /proc/cgpu_km/inst_ctl ]; then
+	echo "cgpu: Alibaba's cGPU is loaded, whose module is called cgpu_km too; stop and remove it first" >&2
+	exit 1
+fi
+END
+cat >"$work/scripts/postinst" <<END
+# Builds the module for the kernels that are here. If one cannot be supported, the reason is said,
+# and the package is installed all the same.
+set -e
+failed() {
+	echo "cgpu: see above why DKMS does not build the module; 'dkms install cgpu/$version' tries again" >&2
+}
+END
+if [ -n "$rpm" ]; then
+	cat >>"$work/scripts/postinst" <<END
+dkms add -m cgpu -v $version $safely >/dev/null || :
+for build in /lib/modules/*/build; do
+	if [ ! -e "\$build/Makefile" ] || ! $source/supported.sh "\$build"; then continue; fi
+	kernel=\${build%/build}
+	dkms install -m cgpu -v $version -k "\${kernel##*/}" || failed
+done
+END
+else
+	cat >>"$work/scripts/postinst" <<END
+[ "\$1" = configure ] || exit 0
+/usr/lib/dkms/common.postinst cgpu $version "" "" "\$2" || failed
+for build in /lib/modules/*/build; do
+	[ ! -e "\$build/Makefile" ] || $source/supported.sh "\$build" || :
+done
+END
+fi
+cat >>"$work/scripts/postinst" <<END
+if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+if [ -S /run/udev/control ]; then udevadm control --reload; fi
+END
+cat >"$work/scripts/prerm" <<END
+# Refuses while an instance is in use: the module would stay, without its tool.
+set -e
+if $removes && grep -qs '^cgpu_km ' /proc/modules; then
+	cgpuctl unload || { echo "cgpu: not removed, see above" >&2; exit 1; }
+fi
+if $removes && [ -d /run/systemd/system ]; then
+	systemctl disable --now cgpu.service || :
+fi
+dkms remove -m cgpu -v $version --all $safely || :
+END
+cat >"$work/scripts/postrm" <<END
+set -e
+if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+END
+
+if [ -n "$rpm" ]; then
+	# Folders that every host has belong to other packages.
+	(cd "$work/root" && find . -type f -printf '"/%P"\n' -o -type d -regextype egrep \
+		-regex '.*(cgpu|/oci|/zsh|/fish|/bash-completion).*' -printf '%%dir "/%P"\n' \
+	) >"$work/listed"
+	rpmbuild --quiet -bb --target x86_64 --define "_topdir $work/rpmbuild" \
+		--define "version $version" --define "staged $work/root" --define "listed $work/listed" \
+		--define "scripts $work/scripts" "$dist/cgpu.spec" >&2
+	rpm=$output/cgpu-$version-1.x86_64.rpm
+	cp "$work"/rpmbuild/RPMS/x86_64/*.rpm "$rpm"
+	echo "$rpm"
+	exit 0
+fi
+mkdir "$work/root/DEBIAN"
+for script in preinst postinst prerm postrm; do
+	{
+		echo "#!/bin/sh"
+		cat "$work/scripts/$script"
+	} >"$work/root/DEBIAN/$script"
+	chmod 755 "$work/root/DEBIAN/$script"
+done
 cat >"$work/root/DEBIAN/control" <<END
 Package: cgpu
 Version: $version
@@ -85,54 +178,6 @@ Description: shares of an NVIDIA GPU for containers, with limits that hold
  container gets its own set, an instance, with a memory limit and a weight. The
  module is built by DKMS, with gcc and the kernel's headers.
 END
-cat >"$work/root/DEBIAN/preinst" <<END
-#!/bin/sh
-# Refuses beside what install.sh installed, whose module and tools would shadow these, and beside
-# another module of the same name.
-set -e
-if [ -e /var/lib/cgpu/manifest ]; then
-	echo "cgpu: install.sh has installed cgpu on this machine (/var/lib/cgpu/manifest); run its ./uninstall.sh first" >&2
-	exit 1
-fi
-if [ -e /proc/cgpu_km/inst_ctl ]; then
-	echo "cgpu: Alibaba's cGPU is loaded, whose module is called cgpu_km too; stop and remove it first" >&2
-	exit 1
-fi
-END
-cat >"$work/root/DEBIAN/postinst" <<END
-#!/bin/sh
-# Builds the module for the kernels that are here. If one cannot be supported, the reason is said,
-# and the package is installed all the same.
-set -e
-if [ "\$1" = configure ]; then
-	/usr/lib/dkms/common.postinst cgpu $version "" "" "\$2" || echo "cgpu: see above why DKMS does not build the module; 'dkms install cgpu/$version' tries again" >&2
-	for build in /lib/modules/*/build; do
-		[ ! -e "\$build/Makefile" ] || $source/supported.sh "\$build" || :
-	done
-	if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
-	if [ -S /run/udev/control ]; then udevadm control --reload; fi
-fi
-END
-cat >"$work/root/DEBIAN/prerm" <<END
-#!/bin/sh
-# Refuses while an instance is in use: the module would stay, without its tool.
-set -e
-if grep -q '^cgpu_km ' /proc/modules; then
-	if [ "\$1" = remove ]; then
-		cgpuctl unload || { echo "cgpu: not removed, see above" >&2; exit 1; }
-	fi
-fi
-if [ -d /run/systemd/system ] && [ "\$1" = remove ]; then
-	systemctl disable --now cgpu.service || :
-fi
-dkms remove -m cgpu -v $version --all || :
-END
-cat >"$work/root/DEBIAN/postrm" <<END
-#!/bin/sh
-set -e
-if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
-END
-(cd "$work/root/DEBIAN" && chmod 755 preinst postinst prerm postrm)
 deb=$output/cgpu_${version}_amd64.deb
 dpkg-deb --root-owner-group --build "$work/root" "$deb" >&2
 echo "$deb"

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # package-test.sh: what an operator does on Debian 13, in a Debian 13 folder with the headers of two
 # kernels, 7.2 and 6.12: installs the package (DKMS builds the module, without rustc), updates the
-# kernel, removes the package, and runs install.sh with its own builds. Every path is compared with
-# what was there before. The modules that came out are loaded in the test machine.
+# kernel, removes the package, does the same with the RPM as far as Debian's rpm goes, and runs
+# install.sh with its own builds. Every path is compared with what was there before. The modules
+# that came out are loaded in the test machine.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -40,8 +41,8 @@ ln -s "/usr/src/linux-headers-$other" "$root/lib/modules/$other/build"
 # ours.
 snapshot() {
 	local but=() path
-	for path in proc files tree target run var/log 'var/lib/dkms/mok.*' var/lib/dpkg var/cache \
-		tmp; do
+	for path in proc files tree target run var/log 'var/lib/dkms/mok.*' var/lib/dpkg var/lib/rpm \
+		var/cache tmp; do
 		but+=(-path "./$path" -prune -o)
 	done
 	(cd "$root" && find . "${but[@]}" -print | sort)
@@ -125,6 +126,35 @@ diff "$work/before" "$work/after" ||
 	die "removing the package leaves something, or removes too much"
 ok "the package removes exactly what it installed"
 
+step "make package as an RPM, with Debian's rpm"
+rpm=$(in_root "$root" "$CGPU_TREE" /tree ro "$object" /object ro "$out/bin" /prebuilt ro -- \
+	/tree/dist/package.sh --rpm --prebuilt /prebuilt --object /object --output /files)
+dpkg-deb --contents "$deb" | sed -n -E 's,^(-\S+) .* \./,\1 /,p' |
+	sed 's,zsh/vendor-completions,zsh/site-functions,' | sort >"$work/deb-files"
+in_root "$root" -- rpm --query --package --qf '[%{FILEMODES:perms} %{FILENAMES}\n]' "$rpm" |
+	grep -v '^d' | sort >"$work/rpm-files"
+diff "$work/deb-files" "$work/rpm-files" || die "the RPM has other files than the Debian package"
+in_root "$root" -- rpm --query --package --requires "$rpm" >"$work/requires"
+for wanted in 'dkms >= 3.0' gcc make; do
+	grep -qxF "$wanted" "$work/requires" || die "the RPM does not require $wanted"
+done
+ok "the RPM has the files of the Debian package, and requires DKMS, gcc and make"
+mkdir "$work/rpm"
+mv "$root/usr/bin/rustc" "$root/lib/modules/$other" "$work/rpm/"
+# Hosts with RPM have this folder. rpm's plugins mount, and this root is no mount point.
+mkdir "$root/usr/share/man/man8"
+log "$work/rpm.log" in_root "$root" -- rpm --install --nodeps --noplugins "$rpm"
+[ -n "$(find "$root/lib/modules/$release/" -name 'cgpu_km.ko*')" ] || {
+	cat "$work/rpm.log" >&2
+	die "the RPM leaves no module for $release"
+}
+log "$work/rpm.log" in_root "$root" -- rpm --erase --nodeps --noplugins cgpu
+rmdir "$root/usr/share/man/man8"
+mv "$work/rpm/rustc" "$root/usr/bin/"
+mv "$work/rpm/$other" "$root/lib/modules/"
+snapshot | diff "$work/before" - || die "removing the RPM leaves something, or removes too much"
+ok "the RPM's scripts build the module by DKMS, and remove exactly what was installed"
+
 step "install.sh, with its own builds"
 # The libraries of the tool come along: this folder needs no network.
 (cd "$CGPU_TREE" && git ls-files -z --cached --others --exclude-standard -- . ':!tests/traces') |
@@ -179,6 +209,6 @@ END
 	--file "$work/session" -- sh /files/session >>"$work/said" || :
 cat "$work/said"
 passed=$((passed + $(grep -c '^ok ' "$work/said" || :)))
-all=20 # of which four load
+all=22 # of which four load
 echo "package: $passed passed, $((all - passed)) failed"
 [ "$passed" = "$all" ]
