@@ -207,8 +207,5 @@ END
 "$here/run.sh" --no-build --kernel 6.12 --name "package on 6.12" --load driver \
 	--file "$work/other.ko" --file "$work/installed-other.ko" \
 	--file "$work/session" -- sh /files/session >>"$work/said" || :
-cat "$work/said"
-passed=$((passed + $(grep -c '^ok ' "$work/said" || :)))
-all=22 # of which four load
-echo "package: $passed passed, $((all - passed)) failed"
-[ "$passed" = "$all" ]
+# Four of them load.
+tally package 22 <"$work/said"
