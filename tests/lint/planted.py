@@ -32,6 +32,8 @@ FACADE = (
     "mod facade_part;\npub use facade_part::Part;\npub fn own() {}\n"
     "#[cfg(test)]\nmod tests {\nuse super::facade_part::Part;\n}\n"
 )
+# Neither the area nor the driver's name counts.
+SHORT_CASE = " ".join(["word"] * structure.LONGEST_TEST_NAME)
 CLEAN = {
     "ARCHITECTURE.md": ARCHITECTURE,
     "cgpu_km/Cargo.toml": CARGO,
@@ -64,6 +66,8 @@ CLEAN = {
     "README.md": f"| {'x' * 110} |\n[a link](https://{'x' * 110})\n```\n{'x y ' * 30}\n```\n",
     "cgpuctl/src/docs.rs": DUAL_HEAD + "/// It says\n/// what it is. Where is it?\nstruct Docs;\n",
     "cgpuctl/src/keys.rs": DUAL_HEAD + 'const OLD: &str = "twins_mounted";\n',
+    "tests/replay/src/guest/suite/files.rs": HEAD + f'tests! {{\n    "a: {SHORT_CASE}" => f;\n}}\n',
+    "tests/replay/src/guest/attacks/files.rs": HEAD + f'attack("{SHORT_CASE} (DRIVERS_NAME)")\n',
     "tests/vm/long.sh": SCRIPT + f'# https://{"x" * 110}\nsay "{"x y " * 30}"\n',
 }
 
@@ -85,6 +89,15 @@ LONG_IN_TESTS = "f() {\n" + "\tg\n" * structure.LONGEST_TEST_FUNCTION + "}\n"
 LONG_IN_C = "int f(int a)\n{\n" + "\tg();\n" * structure.LONGEST_TEST_FUNCTION + "}\n"
 LONG_IN_PYTHON = "def f():\n" + "    g()\n" * structure.LONGEST_TEST_FUNCTION
 LONG_NAME = "_".join(["word"] * (structure.LONGEST_TEST_NAME + 1))
+LONG_CASE = LONG_NAME.replace("_", " ")
+LONG_CASES = (
+    ("tests/replay/src/guest/suite/a.rs", f'tests! {{\n    "a: {LONG_CASE}" => f;\n}}\n'),
+    ("tests/replay/src/guest/attacks/a.rs", f'Own {{\n    name: "{LONG_CASE}",\n}}\n'),
+    ("tests/replay/src/guest/attacks/b.rs", f'attack(\n    "{LONG_CASE} (NAME)",\n)\n'),
+    ("tests/replay/src/guest/attacks/c.rs", f'subdevice!("{LONG_CASE}", PLACE, 0)\n'),
+    ("tests/replay/src/guest/attacks/d.rs", f'attacks! {{\n    "{LONG_CASE}": "a.c:f", x;\n}}\n'),
+    ("tests/fake_nvidia/check/src/a.rs", f'&[(\n    "{LONG_CASE}",\n    f,\n)]\n'),
+)
 WIDE = "word " * 21
 ABOVE = "// SAFETY: It is valid.\nf();\n" + "g();\n" * 5 + "// SAFETY: As above.\nf();\n"
 ABOVE_ABOVE = "// SAFETY: It is valid.\n" + "// SAFETY: As above.\nf();\n" * 2
@@ -188,6 +201,7 @@ FAULTS = (
         "cgpu_km/policy/tests.rs",
         f"#[tokio::test(flavor = \"multi_thread\")]\n// Why.\n#[ignore]\nasync fn {LONG_NAME}() {{}}\n",
     ),
+    *(one("test_names", path, body) for path, body in LONG_CASES),
     (
         "types",
         "cgpu_km/policy/b.rs",

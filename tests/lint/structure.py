@@ -31,6 +31,16 @@ LONGEST_TEST_NAME = 8
 TEST = re.compile(
     r"#\[(?:\w+::)?test\b[^\]]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?(?:async\s+)?fn\s+(\w+)"
 )
+# How the programs of the test machine name their cases, by the folder that declares them.
+CASES = {
+    "tests/replay/src/guest/suite/": re.compile(r'^\s*"([^"\n]+)"\s*=>', re.M),
+    "tests/replay/src/guest/attacks/": re.compile(
+        r'(?:\bname: |\b(?:attack|subdevice!)\(\s*|^\s*(?="[^"\n]+": "))"([^"\n]+)"', re.M
+    ),
+    "tests/fake_nvidia/check/src/": re.compile(r'\(\s*"([^"\n]+)",\s*\w+,?\s*\)'),
+}
+# A case's area, which a test in Rust has as its module, and the driver's name of what is attacked.
+NOT_COUNTED = re.compile(r"^[^:]*: |\s*\([^)]*\)$")
 COLUMNS = 100
 # Tabs in C and in makefiles are as wide as the kernel's style says; in scripts half as much.
 TAB = 8
@@ -245,16 +255,24 @@ def functions(sources):
                 yield path, line, f"`{name}` has {lines} lines, at most {longest} may be"
 
 
+def named_tests(path, text, code):
+    """(name, place, words) of the tests that a file declares."""
+    for found in TEST.finditer(code):
+        yield found.group(1), found.start(1), found.group(1).split("_")
+    for folder, pattern in CASES.items():
+        for found in pattern.finditer(text) if path.startswith(folder) else ():
+            yield found.group(1), found.start(1), NOT_COUNTED.sub("", found.group(1)).split()
+
+
 def test_names(sources):
     """The name of a test says subject and result in at most eight words."""
-    for path in sources.files:
+    for path, text in sources.files.items():
         if not path.endswith(".rs"):
             continue
-        for found in TEST.finditer(sources.code(path)):
-            words = len(found.group(1).split("_"))
-            if words > LONGEST_TEST_NAME:
-                line = sources.line(path, found.start(1))
-                yield path, line, f"a test's name of {words} words, at most {LONGEST_TEST_NAME} may be"
+        for name, place, words in named_tests(path, text, sources.code(path)):
+            if len(words) > LONGEST_TEST_NAME:
+                line, most = sources.line(path, place), LONGEST_TEST_NAME
+                yield path, line, f"the test {name!r} has {len(words)} words, at most {most} may be"
 
 
 def types_of(path, sources):

@@ -10,11 +10,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("a descriptor holds one object, or a list", one_or_many),
     ("a list replaces what is in its places", replaced),
     ("an import of a list skips empty places", skipped),
-    (
-        "a list that fails frees what has a handle of its earlier places",
-        freed,
-    ),
-    ("what an export file was made for is told", told),
+    ("a failed list frees its earlier handles", freed),
+    ("an export file tells its purpose", told),
     ("exports check file, type, object and device", checked),
 ];
 

@@ -8,18 +8,15 @@ use crate::calls::*;
 /// The tests of this file.
 pub(crate) const TESTS: &[Test] = &[
     ("an escape of another size is EINVAL", sizes),
-    ("an escape on the wrong kind of file is EINVAL", kinds),
+    ("an escape on the wrong file is EINVAL", kinds),
     ("a packed call is unpacked", packed),
-    (
-        "the card list tells all GPUs, minor and instance differ",
-        cards,
-    ),
+    ("the card list tells minor and instance apart", cards),
     (
         "a descriptor is accepted for its device number",
         descriptors,
     ),
     ("every n-th open can be made to fail", failing_opens),
-    ("a mapping needs a context, its size and offset 0", mappings),
+    ("a mapping needs context, size and offset 0", mappings),
     ("a file has one mapping context for ever", one_context),
     (
         "the doorbell outlives its descriptor and survives fork",
@@ -29,7 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("access goes behind the page tables", accessed),
     ("an event wakes poll once", polled),
     (
-        "system memory maps on a control file, in pieces",
+        "system memory maps on control files, in pieces",
         system_memory,
     ),
 ];

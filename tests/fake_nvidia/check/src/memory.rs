@@ -7,12 +7,9 @@ const GIB: u64 = 1 << 30;
 
 /// The tests of this file.
 pub(crate) const TESTS: &[Test] = &[
+    ("sizes are rounded, told, and leave free memory", rounding),
     (
-        "sizes are rounded and told, free memory falls by them",
-        rounding,
-    ),
-    (
-        "what does not fit is 0x51 and changes nothing",
+        "what does not fit is 0x51, changing nothing",
         too_much_memory_is_refused,
     ),
     ("a context costs what the recordings show", contexts),

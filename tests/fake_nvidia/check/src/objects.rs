@@ -6,7 +6,7 @@ use crate::calls::*;
 /// The tests of this file.
 pub(crate) const TESTS: &[Test] = &[
     ("clients count up and belong to their file", clients),
-    ("a device needs an open file of its GPU", devices),
+    ("a device needs its GPU's file open", devices),
     ("parents, classes and handles are checked", parents),
     ("freeing what is not there succeeds", frees),
     ("parameters are needed and readable", parameters),

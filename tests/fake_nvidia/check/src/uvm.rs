@@ -16,23 +16,20 @@ pub(crate) const TESTS: &[Test] = &[
         not_alive,
     ),
     ("an address space is asked for its process", processes),
-    ("a mapped object stays until it is unmapped or freed", keeps),
+    ("a mapped object stays until unmapped or freed", keeps),
     ("ranges do not overlap and are freed whole", ranges),
+    ("managed memory is mapped shared at its address", managed),
     (
-        "managed memory is mapped at its own address, shared",
-        managed,
-    ),
-    (
-        "GPU accesses and migration take memory, the range gives it back",
+        "accesses and migration take memory, unmapping returns it",
         migration,
     ),
     (
-        "what is preferred in host memory comes to a GPU by migration or read duplication alone",
+        "only migration or read duplication overrides preferred location",
         residency,
     ),
     ("managed memory makes room on a full GPU", eviction),
     (
-        "managed memory of a process that has ended stays in a shared address space",
+        "managed memory in shared spaces outlives its process",
         zombies,
     ),
 ];

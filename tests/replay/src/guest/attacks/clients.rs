@@ -37,15 +37,15 @@ attacks! {
         Passes, Told, event_parent;
     "a debugger on another's compute object (hAppClient)": "kernel_sm_debugger_session.c:ksmdbgssnConstruct_IMPL",
         Refuses, Told, debugger;
-    "a copy of memory that another shares with all": "rs_client.c:clientCopyResource_IMPL",
+    "a copy of memory shared with all": "rs_client.c:clientCopyResource_IMPL",
         Passes, Told, dup_shared;
-    "a copy of memory that another does not share": "rs_client.c:clientCopyResource_IMPL",
+    "a copy of memory that is not shared": "rs_client.c:clientCopyResource_IMPL",
         Refuses, Told, dup_private;
     "another's object shared with all (RM_SHARE)": "sharing.c:rmapiShareWithSecInfo",
         Refuses, Told, share_theirs;
-    "an entry in another's client by sharing with it (RM_SHARE)": "rs_server.c:_serverShareResourceAccessClient",
+    "an entry in another's client by sharing (RM_SHARE)": "rs_server.c:_serverShareResourceAccessClient",
         Passes, Told, share_with;
-    "an entry in another's client by an inherited policy (0xd04)": "client_resource.c:cliresCtrlCmdClientSetInheritedSharePolicy_IMPL",
+    "an entry in another's client by inheritance (0xd04)": "client_resource.c:cliresCtrlCmdClientSetInheritedSharePolicy_IMPL",
         Passes, Told, inherit;
     "another's mapping moved (UPDATE_DEVICE_MAPPING_INFO)": "osapi.c:rm_update_device_mapping_info",
         Passes, Victim, move_mapping;

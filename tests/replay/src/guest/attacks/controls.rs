@@ -221,7 +221,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         |a| a.compute().map(drop),
     ),
     attack(
-        "kernels that cannot be preempted, on a channel that runs already",
+        "kernels that cannot be preempted, on running channels",
         "kernel_graphics_object.c:kgrobjConstruct_IMPL",
         Driver::Passes,
         Sign::Share,
@@ -257,7 +257,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         |a| a.control(a.group()?, 0xa06c_0107, &mut [2, 0, 0, 0]),
     ),
     attack(
-        "a higher place among the others for a channel (interleave)",
+        "a channel's higher place among the others (interleave)",
         "control.c:_rmapiRmControl",
         Driver::Refuses,
         Sign::Share,
@@ -284,7 +284,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         },
     ),
     attack(
-        "places for objects behind a file of nobody's (CREATE_EXPORT_OBJECT_FD)",
+        "places for objects behind nobody's file (CREATE_EXPORT_OBJECT_FD)",
         "os.c:cliresCtrlCmdOsUnixCreateExportObjectFd_IMPL",
         Driver::NotModelled,
         Sign::Told,

@@ -23,11 +23,11 @@ attacks! {
         Passes, Victim, envelope;
     "an object by the oldest way (NV_ESC_RM_ALLOC_OBJECT)": "entry_points.c:Nv01AllocObjectWithSecInfo",
         Passes, Told, alloc_object;
-    "the size of the whole heap by the older way (VID_HEAP_CONTROL)": "rmapi_deprecated_vidheapctrl.c:_nvos32FunctionInfo",
+    "the whole heap's size, the older way (VID_HEAP_CONTROL)": "rmapi_deprecated_vidheapctrl.c:_nvos32FunctionInfo",
         Passes, Told, heap_info;
     "doorbells mapped for the GPU (RM_MAP_MEMORY_DMA)": "usermode_api.c:usrmodeGetMemInterMapParams_IMPL",
         Passes, Told, map_doorbell;
-    "the GPU's memory as page tables of a range of addresses (class 0x50a0)": "gpu_vaspace.c:gvaspaceAlloc_IMPL",
+    "the GPU's memory as a range's page tables (class 0x50a0)": "gpu_vaspace.c:gvaspaceAlloc_IMPL",
         Passes, Told, range_tables;
     "registers as an object (class 0x3f)": "rmapi_deprecated_allocmemory.c:_rmAllocMemoryLocalPrivileged",
         NotModelled, Told, registers;
@@ -51,9 +51,9 @@ attacks! {
         Refuses, Told, |a| a.escape(0x56, &mut [0; 40], 32);
     "a context for DMA bound (NV_ESC_RM_BIND_CONTEXT_DMA)": "escape.c:RmIoctl",
         NotModelled, Told, |a| a.escape(0x59, &mut [0; 16], 12);
-    "an object behind a descriptor by the older way (NV_ESC_RM_EXPORT_OBJECT_TO_FD)": "escape.c:RmIoctl",
+    "an object behind a descriptor, the older way (NV_ESC_RM_EXPORT_OBJECT_TO_FD)": "escape.c:RmIoctl",
         Refuses, Told, |a| a.escape(0x5c, &mut [0; 24], 20);
-    "an object from a descriptor by the older way (NV_ESC_RM_IMPORT_OBJECT_FROM_FD)": "escape.c:RmIoctl",
+    "an object from a descriptor, the older way (NV_ESC_RM_IMPORT_OBJECT_FROM_FD)": "escape.c:RmIoctl",
         Refuses, Told, |a| a.escape(0x5d, &mut [0; 24], 20);
     "a file that is none of the driver's (REGISTER_FD)": "nv.c:nv_get_file_private",
         Refuses, Told, register_null;

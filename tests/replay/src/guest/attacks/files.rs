@@ -82,7 +82,7 @@ pub(super) const ATTACKS: &[Own] = &[
         run: reopen,
     },
     Own {
-        name: "registers: a mapping read and written behind its page tables",
+        name: "registers: read and written behind the page tables",
         function: "nv-mmap.c:nvidia_vma_access",
         run: access,
     },

@@ -20,7 +20,7 @@ pub(super) const ATTACKS: &[Own] = &[
         run: objects,
     },
     Own {
-        name: "host memory kept by mappings of what was freed",
+        name: "host memory kept by mappings of freed objects",
         function: "nv-mmap.c:nvidia_vma_open",
         run: mappings,
     },

@@ -67,12 +67,12 @@ fn events(attacker: &Attacker) -> Verdict {
 /// On the module: both programs are made here.
 pub(super) const OWN_ATTACKS: &[Own] = &[
     Own {
-        name: "BAR1 taken, of which a neighbour's programs need some",
+        name: "BAR1 taken that a neighbour's programs need",
         function: "kern_bus_gm107.c:kbusMapFbAperture_GM107",
         run: bar1,
     },
     Own {
-        name: "the host's log filled by frees of event keys (FREE_OS_EVENT)",
+        name: "the host's log filled by frees (FREE_OS_EVENT)",
         function: "osapi.c:free_os_event",
         run: log,
     },

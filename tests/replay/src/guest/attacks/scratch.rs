@@ -26,7 +26,7 @@ pub(super) const ATTACKS: &[Own] = &[
         run: || taken_away(Who::Thread),
     },
     Own {
-        name: "scratch: taken away by a process that shares the memory",
+        name: "scratch: taken away by a process sharing the memory",
         function: "-",
         run: || taken_away(Who::Process),
     },

@@ -62,22 +62,22 @@ pub(super) const ATTACKS: &[Own] = &[
         run: || compare(|program| program.free_each(), Way::Moved),
     },
     Own {
-        name: "mapping: memory read and written after it was unmapped (RM_UNMAP_MEMORY) and freed",
+        name: "mapping: memory read and written after RM_UNMAP_MEMORY and free",
         function: "mapping_cpu.c:memUnmap_IMPL",
         run: || compare(|program| program.unmap_each(), Way::Kept),
     },
     Own {
-        name: "mapping: memory read and written by a child after its parent's free",
+        name: "mapping: inherited memory read and written after its free",
         function: "mapping_cpu.c:memUnmap_IMPL",
         run: || compare(|program| program.free_each(), Way::Forked),
     },
     Own {
-        name: "mapping: memory mapped after its free by who was sent the file",
+        name: "mapping: a passed file's memory mapped after its free",
         function: "nv-mmap.c:nvidia_mmap_helper",
         run: || compare(|program| program.free_each(), Way::Sent),
     },
     Own {
-        name: "mapping: memory mapped by another thread while it is freed",
+        name: "mapping: memory mapped by another thread during its free",
         function: "nv-mmap.c:nvidia_mmap_helper",
         run: compare_races,
     },

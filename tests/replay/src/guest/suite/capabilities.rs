@@ -14,7 +14,7 @@ use crate::{
 };
 
 tests! {
-    "capabilities: a class is made with its set and refused without it" => classes;
+    "capabilities: a class is refused without its set" => classes;
     "capabilities: unknown ones are refused" => unknown;
     "refused calls are told with the driver's names" => told;
     "refused calls: what goes to the firmware unseen is counted" => unseen;

@@ -17,15 +17,9 @@ use crate::{
 pub(super) const TESTS: &[Test] = &[
     ("channels: the limit changes while in use", live),
     ("channels: limits add up to a runlist", together),
-    (
-        "channels: a group is charged for the most that it had",
-        pools,
-    ),
+    ("channels: a group is charged for its peak", pools),
     ("channels: what UVM keeps stays charged", kept),
-    (
-        "channels: errors go to no context for DMA that is gone",
-        context_dma,
-    ),
+    ("channels: errors cannot go to a freed context", context_dma),
 ];
 
 const GROUP: u32 = 0x5C00_0100;

@@ -18,7 +18,7 @@ use crate::{
 };
 
 tests! {
-    "clients: a handle that another thread writes is not the new client's" => forged;
+    "clients: a forged handle is not the new client's" => forged;
     "clients: in time beside threads that get no processor" => in_time;
 }
 

@@ -19,8 +19,8 @@ tests! {
     "compute: numbers that mean nothing are refused" => unknown;
     "compute: priority and suspension" => terms;
     "compute: what was given is told" => given;
-    "compute: suspended it is off the GPU, resumed it goes on" => taken_off;
-    "compute: channels that come and go while it is off" => come_and_go;
+    "compute: suspend takes it off, resume continues it" => taken_off;
+    "compute: channels come and go while it is suspended" => come_and_go;
 }
 
 fn policy(number: u32) -> impl Fn(&mut GpuSetCompute) {

@@ -43,7 +43,7 @@ tests! {
     "doorbell: mapped again and again while its gate moves" => remapped;
     "doorbell: mapped again and again through BAR1" => remapped_through_bar1;
     "doorbell: no private mapping" => private;
-    "doorbell: the driver takes it away and gives it back" => revoked;
+    "doorbell: the driver takes it and gives it back" => revoked;
 }
 
 /// The time that this slow machine may need for what takes a moment.

@@ -22,13 +22,13 @@ use crate::{
 };
 
 tests! {
-    "exports: memory goes over a socket to another process, charged once" => between_processes;
-    "exports: the charge goes with the last of object, copy and file" => any_order;
+    "exports: memory passed over a socket is charged once" => between_processes;
+    "exports: charged until object, copy and file are gone" => any_order;
     "exports: a descriptor in a socket keeps memory charged" => in_a_socket;
     "exports: a killed exporter's memory stays" => killed;
     "exports: another tenant's descriptor is none" => other_tenant;
     "exports: a list of objects" => list;
-    "exports: a number that changes during the call does not" => changing_number;
+    "exports: a descriptor replaced during import is counted right" => changing_number;
 }
 
 const MEMORY: u32 = 0x5C00_0010;

@@ -14,9 +14,9 @@ use crate::{
 };
 
 tests! {
-    "handles: another tenant's event keys are neither freed nor taken" => event_keys;
-    "handles: another tenant's memory is not mapped, nor shared with its client" => memory;
-    "handles: an event does not tell an address in the kernel" => event_address;
+    "handles: another's event keys are neither freed nor taken" => event_keys;
+    "handles: another tenant's memory is neither mapped nor shared" => memory;
+    "handles: an event does not tell a kernel address" => event_address;
     "handles: no program's object is a doorbell through BAR1" => doorbell;
     "handles: uncached host memory is not registered" => host_memory;
     "handles: timeslices are remembered, other scheduling is refused" => scheduling;

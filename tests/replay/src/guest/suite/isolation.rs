@@ -19,7 +19,7 @@ tests! {
     "isolation: a limit is not another's" => separate_limits;
     "isolation: classes outside the tables are refused" => classes;
     "isolation: privileged controls are refused" => controls;
-    "isolation: root with all capabilities is no administrator of the driver's" => administrator;
+    "isolation: root with all capabilities is no administrator" => administrator;
 }
 
 fn two() -> Result<(Instance, Instance), String> {

@@ -37,8 +37,8 @@ tests! {
     "lists: GPUs of others are not there" => gpus;
     "lists: processes of others are not there" => processes;
     "lists: processes have the numbers of the caller's namespace" => namespace;
-    "lists: what the driver tells of others cannot be read on its way" => unseen;
-    "lists: records of others' GPUs are not there to be read" => cards_unseen;
+    "lists: reports about others cannot be read in transit" => unseen;
+    "lists: records of others' GPUs cannot be read" => cards_unseen;
 }
 
 fn gpus() -> Verdict {

@@ -16,13 +16,13 @@ use crate::{
 };
 
 tests! {
-    "managed: what does not fit stays in host memory, whatever the program asks" => spills;
-    "managed: a GPU that touches it the moment it is there gets no more" => touched_at_once;
+    "managed: what does not fit stays in host memory" => spills;
+    "managed: touched at once, it stays within the limit" => touched_at_once;
     "managed: memory objects get room, and it comes back" => makes_room;
     "managed: limits change while it is mapped" => limits;
     "managed: refused in modes charge and deny" => refused;
     "managed: partial, replaced, moved and inherited mappings" => mappings;
-    "managed: of a program that has ended, until the file is closed" => ended;
+    "managed: an ended child's memory still counts" => ended;
     "managed: threads that map, migrate and allocate" => threads;
 }
 

@@ -17,11 +17,11 @@ use crate::{
 
 tests! {
     "mmap: a page of memory, read and written" => page;
-    "mmap: a mapping outlives its descriptor and holds the instance" => holds_instance;
+    "mmap: a mapping without descriptor holds the instance" => holds_instance;
     "mmap: a mapping ends with its object's unmapping" => unmapped_object;
     "mmap: a child has it too" => child;
     "mmap: the doorbell" => doorbell;
-    "mmap: /proc/PID/mem does not reach the driver's registers and memory" => debugged;
+    "mmap: /proc/PID/mem does not reach registers and memory" => debugged;
     "mmap: not without RM_MAP_MEMORY, not of another size" => unprepared;
 }
 

@@ -18,13 +18,13 @@ tests! {
     "memory: sizes are charged as the driver rounds them" => rounding;
     "memory: VID_HEAP_CONTROL counts too" => vid_heap;
     "memory: what is freed with an ancestor is credited" => ancestors;
-    "memory: what is freed with the file or process is credited" => exits;
+    "memory: a close or an exit credits everything" => exits;
     "memory: a copy shares the charge" => duplicates;
     "memory: a place in the fabric shares the charge" => fabric;
     "memory: limits change while in use" => live;
-    "memory: who polls is told that a limit is below what is used" => told;
+    "memory: poll reports a limit below what is used" => told;
     "memory: reports show the limit" => reports;
-    "memory: an address that is not there is EFAULT or a status" => bad_pointer;
+    "memory: an unmapped address is EFAULT or a status" => bad_pointer;
     "memory: many processes at the limit at once" => race;
 }
 

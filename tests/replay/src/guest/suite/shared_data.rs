@@ -23,8 +23,8 @@ use crate::{
 
 tests! {
     "shared data: memory is the instance's" => memory;
-    "shared data: what is allocated and set shows within a second" => live;
-    "shared data: the hardware is told, what others do is not" => sections;
+    "shared data: allocations and settings show within a second" => live;
+    "shared data: the hardware shows, others' work does not" => sections;
     "shared data: nobody writes to it" => read_only;
     "shared data: each tenant has its own" => tenants;
     "shared data: all files of a tenant show one page" => one_page;

@@ -21,7 +21,7 @@ use crate::{
 tests! {
     "tenants: a name on two GPUs needs the GPU" => ambiguous;
     "tenants: one control node, a limit for each GPU" => two_limits;
-    "tenants: a GPU that is not the tenant's is closed" => other_gpu;
+    "tenants: a GPU outside the tenant is closed" => other_gpu;
     "tenants: workers do not see each other's files" => workers;
 }
 

@@ -16,7 +16,7 @@ tests! {
     "uvm: initialized in shared mode without showing it" => initialize;
     "uvm: requests of the tools are refused" => tools;
     "uvm: what is mapped stays charged after its free" => keeps;
-    "uvm: page tables are charged and end at the limit" => tables;
+    "uvm: page tables are charged up to the limit" => tables;
     "uvm: page tables of what UVM maps itself" => fixed_tables;
     "uvm: page tables of regions come and go" => region_tables;
     "uvm: page tables of a range of addresses" => range_tables;
