@@ -101,15 +101,9 @@ def fuzz(target, *options, corpus=None):
         *([corpus] if corpus else []),
     ]
     said = []
-    with subprocess.Popen(
-        command,
-        cwd=TREE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as run:
-        for line in run.stdout:
+    # libFuzzer, and Rust when it panics, write to standard error.
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace") as run:
+        for line in run.stderr:
             said.append(line)
             # Lines about new inputs, and those with the entries of the dictionary ("DE:"), are many
             # and tell nobody anything.
