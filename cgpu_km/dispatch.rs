@@ -140,7 +140,7 @@ impl Call for TenantCall<'_, &Caller<'_>> {
 
     fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<(R, bool), Errno> {
         let tenant = self.tenant;
-        // What the program and its tenant hold up is waited for first: no other tenant waits.
+        // First the waits that the program and its tenant cause: they hold up no other tenant.
         self.caller.reserve().map_err(errno)?;
         let _own = tenant.own_clients().map_err(errno)?;
         let turn = tenant.clients().map_err(errno)?;
@@ -245,7 +245,7 @@ fn mapped<'a>(
     let (base, length) = (made.start.get(), made.length);
     let entered =
         tenant.with_accounting(|accounting| accounting.map_managed(file.id(), base, length));
-    // What UVM's own mmap gives where there is no memory.
+    // UVM's own mmap fails with this when there is no memory.
     let is_shown_later = entered.map_err(|_| ENOMEM)?;
     Ok(if is_shown_later {
         Shown::Later

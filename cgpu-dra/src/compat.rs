@@ -348,7 +348,7 @@ fn with_claim(resources: &Value, claim: &str) -> Value {
 
 /// Converts a pod; `None` if it names no resource of another system.
 pub fn convert(pod: &Value) -> Result<Option<Conversion>, CompatError> {
-    // What is not a pod is refused here, so that all below may be read as one.
+    // Anything but a pod is refused here, so the code below can rely on a pod's structure.
     let typed: Pod = serde_json::from_value(pod.clone()).map_err(|_| CompatError::Pod)?;
     let labels = typed.metadata.labels.unwrap_or_default();
     let spread = labels.get(ALIYUN_COUNT).is_some_and(|n| n != "1");

@@ -185,7 +185,7 @@ impl Kubelet {
         }
         let known = self.tenants.plan(&uid);
         let plan = match known {
-            // What was prepared stays as it was, also if the apiserver is away.
+            // A prepared claim stays as it was, also if the apiserver is away.
             Some(plan) => plan,
             None => {
                 let called = format!("{}/{}", claim.namespace, claim.name);

@@ -183,7 +183,7 @@ fn claims_at_random() {
         for _ in 0..random.below(4) {
             random.change(&mut value);
         }
-        // What is no claim at all does not come through the apiserver's client.
+        // The apiserver's client passes on nothing but claims.
         let Ok(claim) = serde_json::from_value(value.clone()) else {
             continue;
         };

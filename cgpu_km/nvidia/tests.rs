@@ -190,7 +190,7 @@ fn a_branch_is_named_by_its_number_alone() {
     for unknown in [0, 58, 545, 999] {
         assert_eq!(Branch::named(unknown), None);
     }
-    // What is refused as a version can be assumed.
+    // A version that is refused can be assumed.
     let old = DriverVersion::parse("535.54.03").expect("a version");
     assert_eq!(Branch::of(old), None);
     assert_eq!(Branch::named(old.major), Some(Branch::R535));

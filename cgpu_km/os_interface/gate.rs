@@ -266,7 +266,7 @@ pub(super) unsafe fn fault(
     unsafe { fault.release_lock() };
     gate.blocked.fetch_add(1, Relaxed);
     gate.times_blocked.fetch_add(1, Relaxed);
-    // Whatever ends it, the kernel does the fault anew, after the signal if there is one.
+    // However the wait ends, the kernel does the fault anew, after the signal if there is one.
     let _ = if by_program {
         opened.wait_interruptible()
     } else {

@@ -2,19 +2,19 @@
 //! The instances that want the GPU's highest clock, and the driver's calls that follow from that.
 //!
 //! CUDA asks for it when it makes a context (`NV2080_CTRL_CMD_PERF_BOOST`), and a GPU that nobody
-//! has asked lowers its clock in every pause. No container's call gets there; the module asks
-//! itself, once for all programs that want it, and takes it back when the last of them is gone.
+//! has asked lowers its clock in every pause. A container's call does not reach the driver. The
+//! module asks once for all programs that want the clock, and takes it back when the last of them
+//! is gone.
 //!
 //! # What the driver does
 //!
 //! The control is of a subdevice and wants no privilege (flags `NON_PRIVILEGED` in 535 to 595,
 //! g_subdevice_nvoc.c). `subdeviceCtrlCmdKPerfBoost_IMPL()` (kern_perf_boost.c) hands flags and
 //! duration to the firmware as they are (`PERF_BOOST_SET_2X`), under the handles of the caller's
-//! own client and subdevice. "Boosts from different clients are being tracked independently"
-//! (ctrl2080perf.h): the firmware keeps them in its own copy of the subdevice
-//! (`perfBoostEntryExists` and its neighbours, which nothing in the open part reads), and that is
-//! freed with the subdevice (`subdeviceDestruct_IMPL()`, subdevice.c). So a boost of the module's
-//! own client ends when the module gives the client back.
+//! own client and subdevice. The firmware keeps the boosts of clients apart (ctrl2080perf.h), in
+//! its own copy of the subdevice (`perfBoostEntryExists` and its neighbours, which nothing in the
+//! open part reads). That copy is freed with the subdevice (`subdeviceDestruct_IMPL()`,
+//! subdevice.c). So a boost of the module's own client ends when the module gives the client back.
 
 use super::sched::InstanceId;
 use crate::store::{Exhausted, List};
@@ -35,8 +35,8 @@ impl Boost {
         Self(u32::try_from(second.clamp(1, most)).unwrap_or(u32::MAX - 1))
     }
 
-    /// As a number, for who keeps it where there are only numbers: the second, 0 for none, the
-    /// largest for an endless one.
+    /// As a number, for places that hold only numbers: the second, 0 for none, the largest for an
+    /// endless one.
     pub const fn number(self) -> u32 {
         self.0
     }
@@ -61,13 +61,13 @@ impl Boost {
 pub(super) struct Boosters {
     endless: u64,
     timed: u64,
-    /// No timed one ends later. It is the latest since there was none; so where the one that ends
-    /// last goes before its time, the others have its time.
+    /// The latest end of the timed ones since there was none. When the one that ends last is given
+    /// up early, the others keep its time.
     latest: Boost,
 }
 
 impl Boosters {
-    /// A subdevice has one.
+    /// A subdevice gets this boost.
     fn enter(&mut self, boost: Boost) {
         match boost {
             Boost::OFF => {}
@@ -79,7 +79,7 @@ impl Boosters {
         }
     }
 
-    /// A subdevice has it no longer.
+    /// A subdevice gives this boost up.
     fn leave(&mut self, boost: Boost) {
         match boost {
             Boost::OFF => {}
@@ -93,8 +93,7 @@ impl Boosters {
         }
     }
 
-    /// A subdevice has this boost now, and that one no longer. Whether they want something else
-    /// together with that.
+    /// Replaces a subdevice's boost. Returns whether [`Self::wish`] has changed by that.
     pub(super) fn replace(&mut self, from: Boost, to: Boost) -> bool {
         let before = self.wish();
         self.leave(from);
@@ -190,8 +189,8 @@ impl Boosts {
                 (wish, BoostCall::For(u32::try_from(left).unwrap_or(1)))
             }
             _ if now < self.since.saturating_add(BOOST_STAYS) => return None,
-            // A shorter one is asked for after that: the driver lets a short one not end a long
-            // one.
+            // In the driver a short boost does not end a longer one. So the longer one is cleared
+            // first, and the next call asks for the short one.
             _ => (Boost::OFF, BoostCall::Clear),
         };
         self.asked = Some(asked);

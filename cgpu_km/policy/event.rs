@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The words between the proxy and the accounting.
+//! Types that the proxy and the accounting exchange: requests, the tickets of calls in flight, and
+//! the causes of refusals.
 
 use crate::{
     nvidia::{
@@ -46,8 +47,8 @@ pub struct Alloc {
     pub bytes: u64,
     /// And page tables, in bytes, which no object shows: charged as overhead.
     pub tables: u64,
-    /// Memory of the host that it will take, in bytes, rounded in the same way. What takes some
-    /// takes none of the GPU's.
+    /// Memory of the host that it will take, in bytes, rounded in the same way. An object takes
+    /// either this or GPU memory.
     pub host: u64,
     /// By what pages it can be mapped at most; of no meaning but for memory.
     pub page: PageSize,
@@ -65,8 +66,8 @@ impl Alloc {
         self.bytes > 0 || self.tables > 0 || self.host > 0
     }
 
-    /// The most that it is charged, its invisible part included, in bytes: what a context takes is
-    /// the less the more there are.
+    /// The most that it is charged, its invisible part included, in bytes. Each further context
+    /// of a GPU costs less, so a context counts here with the largest cost.
     pub fn most(&self) -> u64 {
         let overhead = self.engine.map_or(0, |engine| {
             let contexts = u64::from(is_compute_engine(engine));
@@ -158,7 +159,7 @@ impl Ticket {
     }
 }
 
-/// A control by which the mode of a group is set.
+/// A control that sets when the work of a channel group can be preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreemptionOrder {
     /// The subdevice that it is called on.
@@ -185,7 +186,7 @@ pub struct FreeTicket {
 /// A call by which RM maps memory into a range of addresses. Must be handed back to
 /// `Accounting::end_rm_map`.
 #[derive(Debug)]
-#[must_use = "both keep their names until the ticket is handed back"]
+#[must_use = "range and memory keep their names until the ticket is handed back"]
 pub struct RmMapTicket {
     /// The range and the memory.
     pub(super) names: [Option<Ref>; 3],
@@ -310,12 +311,11 @@ pub enum RefusalCause {
     FileInFlight,
     /// The file has been prepared for a mapping of something else.
     FileInUse,
-    /// Nothing has set yet when the work of these channels can be preempted, and they are on the
-    /// runlist.
+    /// The channels are on the runlist, and no call has set when their work can be preempted.
     RunsAlready,
-    /// Another call sets it.
+    /// Another call is setting when the work of these channels can be preempted.
     PreemptionBeingSet,
-    /// Their device has no subdevice, by which it is set.
+    /// The channels' device has no subdevice, which the control that sets it needs.
     NoSubdevice,
     /// The errors of a channel are to be noted in what is no memory of its device.
     NoNotes,

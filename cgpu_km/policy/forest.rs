@@ -387,7 +387,7 @@ impl Forest {
         if let Some(hold) = object.hold.take() {
             accounts.release(hold);
         }
-        // Whoever had the driver free it has ended its mappings before.
+        // The call that had the driver free it has ended its mappings before.
         while let Some(file) = self.shown.file_of(slot) {
             debug_assert!(false, "a mapping outlives its object");
             self.shown.remove(file);

@@ -118,7 +118,7 @@ impl SlotTable {
         let Some((mut hole, _)) = self.look_up(key) else {
             return;
         };
-        // Whatever was pushed past the hole by what stood there moves back into it.
+        // An entry that was pushed past the hole moves back into it.
         let mut index = hole;
         for _ in 0..self.entries.len() {
             step();

@@ -40,7 +40,7 @@ pub(super) fn check(call: &mut impl Call, request: &Alloc, params: &[u8]) -> Res
         _ => false,
     };
     if is_elsewhere || is_told_of_others {
-        // What it says to an engine's event that is none: event_notification.c,
+        // The driver's answer to an unknown engine's event: event_notification.c,
         // eventGetEngineTypeFromSubNotifyIndex.
         return Err(Stop::refused(
             NvStatus::NV_ERR_NOT_SUPPORTED,

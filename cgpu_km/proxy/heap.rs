@@ -150,7 +150,7 @@ fn info(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32
         });
     };
     let returned = plain(call, asked.code, bytes)?;
-    // Whatever the status says, which another thread can have written: nothing else is told.
+    // Done for every status, because another thread can have written it.
     let view = call.look(|accounting| accounting.fb_view(gpu));
     let view = view.ok_or(Errno::EINVAL)?;
     for (field, most) in [
@@ -230,7 +230,7 @@ pub(super) fn alloc_memory(
             let gpu = accounting.gpu_of(client, parent);
             gpu.and_then(|gpu| accounting.fb_view(gpu))
         });
-        // Whatever the status says, which another thread can have written.
+        // Done for every status, because another thread can have written it.
         if let Some(view) = view {
             let last = get(LIMIT, bytes)?.min(view.limit.saturating_sub(1));
             set(LIMIT, bytes, last)?;
@@ -334,7 +334,7 @@ fn charged<C: Call>(
     };
     let answer = DriverReply::new(returned, places.status.get(bytes));
     if let Some(file) = file.filter(|_| !answer.is_ok()) {
-        // Whether it shows something is an output, and the object is about to be freed.
+        // The status is an output: the file may show the object, which is about to be freed.
         let number = file.session().file;
         call.end_mappings(number);
         call.accounting(|accounting| accounting.end_shown(number));

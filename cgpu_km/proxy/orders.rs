@@ -119,7 +119,7 @@ fn grant(host: &mut impl Host, order: &ManagedOrder) {
     }
     let done = preferred.is_some_and(|location| ask(host, order, &prefer(&location)));
     if !done {
-        // What the program wanted may be of no use any more, as a GPU that it has unregistered.
+        // The preferred place may be gone, such as a GPU that the program has unregistered.
         ask(host, order, &plain(uvm::UNSET_PREFERRED_LOCATION));
     }
     if order.wish.duplicated {

@@ -94,7 +94,7 @@ impl Program {
             seen: Vec::new(),
             driver: Box::new(|_| 0),
             unmapped: Vec::new(),
-            // That of the recordings.
+            // The branch of the recordings.
             branch: Branch::R580,
             descriptors: BTreeMap::new(),
             held: Vec::new(),
@@ -478,7 +478,7 @@ fn unnamed_handles_are_chosen_before_the_call() {
     assert_eq!(get32(program.at(OUTER), 44), 0xcaf8_0002);
     assert_eq!(get32(program.at(OUTER), 52) & PROVIDED, 0);
 
-    // What the driver refuses, the program finds as it was.
+    // After a refusal by the driver the program finds its parameters as they were.
     program.driver = Box::new(|parts| {
         if parts[0].bytes.len() == 48 {
             put32(parts[0].bytes, 40, NvStatus::NV_ERR_NO_MEMORY.0);
@@ -757,7 +757,7 @@ fn report_of_free_memory_fits_a_told_size() {
     assert_eq!(ask(&mut program, &CUDA), [3, 4]);
     limit(&mut program, 4);
     assert_eq!(ask(&mut program, &CUDA), [3, 4]);
-    // Who asks for all at once is told all anew, and does not count as knowing it.
+    // A program that asks for all at once is told all anew, and counts as knowing none.
     assert_eq!(ask(&mut program, &SMI), [7, 8, 8]);
     assert_eq!(ask(&mut program, &CUDA), [3, 4]);
     limit(&mut program, 1);

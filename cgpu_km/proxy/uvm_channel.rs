@@ -81,7 +81,7 @@ pub(super) fn unregister_gpu(call: &mut impl Call, request: &mut UvmCall<'_>) ->
         while let Some(found) =
             call.look(|accounting| accounting.next_registered(file, gpu, moment))
         {
-            // What cannot be let go of now stays charged.
+            // A registration that cannot be ended now stays charged.
             if !is_unregistered(call, &found.uuid, found.client, found.channel) {
                 break;
             }

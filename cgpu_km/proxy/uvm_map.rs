@@ -170,7 +170,7 @@ pub(super) fn unmap(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i
         (Some(alone), _) if returned == 0 => {
             call.accounting(|accounting| accounting.unmapped(alone))
         }
-        // What cannot be unmapped now stays charged.
+        // A mapping that cannot be ended now stays charged.
         (None, Some(span)) if request.has_worked(Ok(returned)) => {
             clear(call, span, moment).unwrap_or(())
         }

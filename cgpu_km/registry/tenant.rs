@@ -466,7 +466,7 @@ impl Tenant {
         } else {
             share.door.files
         };
-        // What a call in flight is making counts as well.
+        // Objects that a call in flight is making count as well.
         let is_busy = files != 0 || !state.accounting.is_share_idle(gpu);
         if is_busy && condition == Condition::Idle {
             return Err(Cause::Busy);

@@ -216,7 +216,7 @@ fn replace(path: &Path, config: &Value) -> Result<(), PathError> {
         fs::rename(&new, path)
     };
     write().map_err(|error| {
-        // Whatever was written of it is of no use.
+        // A part of the file is of no use.
         let _ = fs::remove_file(&new);
         PathError::on("replacing", path)(error)
     })

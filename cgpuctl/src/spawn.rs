@@ -32,7 +32,7 @@ const ENDINGS: [Signal; 4] = [
 pub(crate) fn run(program: &[OsString], mounts: &[Mount]) -> Result<Exit, PathError> {
     let root = Path::new("/");
     unshare(CloneFlags::CLONE_NEWNS).map_err(PathError::on("unsharing the mounts below", root))?;
-    // What is mounted here is not to be seen anywhere else.
+    // Mounts made here must not be seen anywhere else.
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, root, None::<&str>, private, None::<&str>)
         .map_err(PathError::on("keeping to itself the mounts below", root))?;

@@ -206,7 +206,7 @@ fn json_keys_are_documented() {
             serde_json::Value::Object(map) => {
                 for (key, value) in map {
                     into.push(key.clone());
-                    // What an OCI configuration or a CDI file means is another document's matter.
+                    // Their own specifications say what OCI configurations and CDI files mean.
                     if key != "oci" && key != "spec" {
                         keys(value, into);
                     }

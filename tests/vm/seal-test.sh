@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # seal-test.sh [RUN'S OPTIONS]: on a kernel without seals for mappings, the module loads only if it
-# can seal them itself, and nobody can switch that off while it is loaded.
+# can seal them itself, and nobody can switch that off while it is loaded. The test loads the module
+# itself. A step that fails prints no "ok": the tally wants five.
 set -euo pipefail
 here=$(dirname "$0")
 # shellcheck source-path=SCRIPTDIR source=lib.sh

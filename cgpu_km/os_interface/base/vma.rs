@@ -130,8 +130,8 @@ impl<'a> LockedVma<'a> {
             return;
         }
         let mut walk = VmaWalk { vma: self, each };
-        // What it returns is what `each` said, or an errno where a table could not be made: such a
-        // table holds no page.
+        // The result says nothing more: `each` has ended the walk, or a table could not be made,
+        // and such a table holds no page.
         // SAFETY: The range lies in the mapping, whose lock is held by the type's invariant; `step`
         // takes the walk for what it is, and the kernel keeps neither.
         unsafe {

@@ -197,7 +197,7 @@ unsafe extern "C" fn run<R: Refresh>(work: *mut bindings::work_struct) {
     // SAFETY: The work is the beginning of a delayed work, and that of an `ShadowInner` of this
     // type, which is there until `drop` has waited for the end of this.
     let inner = unsafe { &*work.cast_const().cast::<ShadowInner<R>>() };
-    // Where there was no memory, it is older until the next time.
+    // Without memory for it, the page stays as it is until the next time.
     let _ = inner.content.refresh(&inner.page);
     inner.again();
 }

@@ -251,7 +251,7 @@ unsafe extern "C" fn compat_ioctl<E: Endpoint>(
     cmd: c_uint,
     arg: c_ulong,
 ) -> c_long {
-    // What compat_ptr() does: a 32-bit process has addresses of 32 bits.
+    // As compat_ptr() does: a 32-bit process has addresses of 32 bits.
     // CAST: c_ulong is 64 bits wide.
     let arg = arg & u32::MAX as c_ulong;
     // SAFETY: The VFS calls this through the session's own operations.

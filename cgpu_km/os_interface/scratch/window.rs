@@ -283,6 +283,6 @@ unsafe extern "C" fn cgpu_scratch_mkwrite(vmf: *mut bindings::vm_fault) -> bindi
             unsafe { extra::cgpu_shim_make_writable(entry) };
         }
     }
-    // What the kernel would do for the one page is done.
+    // The faulting page is mapped, so the kernel has nothing left to do.
     bindings::vm_fault_reason_VM_FAULT_NOPAGE
 }

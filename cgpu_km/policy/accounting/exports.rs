@@ -158,7 +158,7 @@ impl Accounting {
             // Room was made in the ticket.
             ticket.exports.push(record)?;
             if is_scheduled(kind) {
-                // Who takes it out may put it on the runlist.
+                // The importer may put it on the runlist.
                 self.forest.begin_schedule(slot)?;
             }
             if let Some(name) = self.forest.hold_name(slot) {

@@ -143,7 +143,7 @@ impl Accounting {
         let parent = parent.slot;
         object.handle = self.new_handle(client, wanted)?;
         // (Of a boost there is nothing to be copied: a subdevice is not.)
-        // What shows the original does not show the copy.
+        // A file that shows the original does not show the copy.
         if likeness.kind != Kind::VideoMemory {
             object.asked = likeness.asked;
         }

@@ -79,7 +79,7 @@ impl Accounting {
         if claim.map(Claim::share) != copy.share {
             return Err(RefusalCause::NotCopyable);
         }
-        // What comes out of a descriptor was said to run when it was put there.
+        // An object from a descriptor was counted as running when it was put there.
         source.map_or(Ok(()), |source| self.forest.begin_schedule(source))
     }
 

@@ -57,7 +57,7 @@ fn kinds_without_room_are_counted_together() {
     }
     assert_eq!(accounting.noted_calls(GPU).count(), MOST_RECORDS);
     assert_eq!(accounting.other_noted_calls(), 5);
-    // What has a record still counts.
+    // A call that has a record still counts.
     accounting.note_call(&unlisted(0), None, PROCESS, 0);
     assert!(accounting.noted_calls(GPU).any(|record| record.count == 2));
     assert_eq!(

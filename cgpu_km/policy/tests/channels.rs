@@ -156,7 +156,7 @@ fn error_memory_stays_until_channel_is_made() {
         let refused = accounting.begin_free(CLIENT, object, None).unwrap_err();
         assert_eq!(refused, RefusalCause::NotesInFlight);
         accounting.end_alloc(ticket, done(ObjectHandle(1), 0));
-        // What is on its way out is not counted on.
+        // Memory that is being freed cannot take the notes of another channel.
         let free = accounting.begin_free(CLIENT, object, None).unwrap();
         let other = Alloc {
             object: ObjectHandle(2),

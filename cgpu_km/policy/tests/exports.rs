@@ -72,7 +72,7 @@ fn charge_ends_with_the_last_reference() {
 }
 
 #[test]
-fn exported_file_outlives_its_process() {
+fn exported_memory_outlives_its_process() {
     let mut accounting = shared();
     accounting.export(0, &[MEMORY]).unwrap();
     accounting.close_file(FILE);
@@ -172,7 +172,7 @@ fn an_imported_object_is_in_flight_first() {
     let ticket = ticket.unwrap();
     accounting.free(CLIENT, MEMORY);
     accounting.close_file(READER_FILE);
-    // Only the file has it now.
+    // The original and the importer's file are gone: only the holder has the memory now.
     accounting.end_import(ticket, |_| true);
     assert_eq!(accounting.used(GPU), 4 * MIB);
     accounting.close_file(HOLDER);
@@ -181,7 +181,7 @@ fn an_imported_object_is_in_flight_first() {
 }
 
 #[test]
-fn of_a_refused_list_nothing_stays() {
+fn refused_list_leaves_nothing() {
     let mut accounting = shared();
     let request = memory_request(CLIENT, DEVICE, object(7), MIB);
     accounting.alloc(&request).unwrap();

@@ -193,7 +193,7 @@ fn memory_moves_only_if_that_makes_enough_room() {
     accounting.left(order, false);
     accounting.end_demand();
     assert_eq!(managed(&accounting, GPU), (6, 0));
-    // What a call in flight can bring onto a GPU is not moved.
+    // Memory that a call in flight can bring onto a GPU is not moved.
     let touch = accounting.begin_touch(UVM, BASE, BLOCK).unwrap().unwrap();
     assert!(accounting.make_room(GPU, 6 * BLOCK).is_none());
     accounting.end_touch(touch);
@@ -272,7 +272,7 @@ fn memory_counts_on_each_registered_gpu() {
     enter(&mut accounting, UVM, OTHER_GPU);
     assert_eq!(managed(&accounting, GPU), (4, 2 * BLOCK));
     assert_eq!(managed(&accounting, OTHER_GPU), (4, 2 * BLOCK));
-    // What comes later counts on both, as far as it fits both.
+    // Memory that is mapped later counts on both, as far as it fits both.
     map(&mut accounting, UVM, BASE + 20 * BLOCK, 2 * BLOCK).unwrap();
     assert_eq!(managed(&accounting, GPU), (4, 4 * BLOCK));
     accounting.close_file(UVM);

@@ -123,7 +123,7 @@ fn partial_unmapping_credits_nothing() {
     let request = memory_request(CLIENT, DEVICE, MEMORY, 2 * MIB);
     accounting.alloc(&request).unwrap();
     accounting.map(&map(GPU, MEMORY, 6 * MIB, 4 * MIB)).unwrap();
-    // What is left of the first one is not known: it is over with its file.
+    // The rest of the first one is unknown: it ends with its file.
     assert_eq!(accounting.unmap(span(None, 0, 64 * MIB)), 1);
     accounting.free(CLIENT, MEMORY);
     assert_eq!(accounting.used(GPU), 4 * MIB);

@@ -369,7 +369,7 @@ fn fixed_freed(accounting: &mut Accounting, base: u64, length: Option<u64>) {
 #[test]
 fn region_is_charged_once_until_freed() {
     let mut accounting = with_gpu(10 * ALONE);
-    // What is freed without a length is freed by its beginning alone, from branch 595 on.
+    // From branch 595 on a free without a length names the beginning alone.
     for (number, length) in [Some(PAGE), None].into_iter().cycle().take(100).enumerate() {
         let base = place(u64::try_from(number).unwrap());
         region(&mut accounting, base).unwrap();

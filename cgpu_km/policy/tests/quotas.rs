@@ -29,7 +29,7 @@ fn objects_stop_at_their_limit() {
     assert_eq!(accounting.child(DEVICE, object(1)), Ok(()));
     let fourth = accounting.memory(object(2), MIB);
     assert_eq!(fourth, refused(Limited::Objects));
-    // What it would have cost was given back.
+    // Its reservation was given back.
     assert_eq!(accounting.share(GPU).unwrap().reserved, 0);
     let dup = accounting.dup(CLIENT, DEVICE, object(2), CLIENT, OBJECT);
     assert_eq!(dup, refused(Limited::Objects));
@@ -171,7 +171,7 @@ fn keys_of_events_count_until_they_are_gone() {
     accounting.end_os_event_free(CLIENT, 5, true);
     assert!(!accounting.begin_os_event_free(CLIENT, 5));
     assert_eq!(used(&accounting, GPU, Limited::Events), 0);
-    // What the driver is said to have refused may be there, and may be asked for again.
+    // A key that the driver is said to have refused may exist, and may be asked for again.
     assert_eq!(accounting.begin_os_event(CLIENT, 5, FILE), Ok(()));
     accounting.end_os_event(CLIENT, 5, Some(false));
     assert!(!accounting.begin_os_event_free(CLIENT, 5));

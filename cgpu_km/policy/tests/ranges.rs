@@ -18,16 +18,12 @@ fn with_range(base: u64, length: u64) -> Accounting {
     accounting
 }
 
-fn cause<T>(result: Result<T, RefusalCause>) -> Option<RefusalCause> {
-    result.err()
-}
-
 #[test]
 fn no_two_ranges_of_a_file_overlap() {
     let mut accounting = with_range(4 * MIB, 4 * MIB);
     for (base, length) in [(4, 4), (0, 0), (3, 2), (7, 9), (5, 1), (2, 8)] {
         let (base, length) = (base * MIB, length * MIB);
-        let refused = cause(accounting.begin_range(UVM, base, length));
+        let refused = accounting.begin_range(UVM, base, length).err();
         let wanted = match length {
             0 => RefusalCause::NoRange,
             _ => RefusalCause::AddressInUse,
@@ -61,7 +57,7 @@ fn bad_addresses_make_no_range() {
         (PAGE, PAGE + 1),
         (u64::MAX - PAGE + 1, 2 * PAGE),
     ] {
-        let refused = cause(accounting.begin_range(UVM, base, length));
+        let refused = accounting.begin_range(UVM, base, length).err();
         assert_eq!(
             refused,
             Some(RefusalCause::NoRange),
@@ -77,7 +73,7 @@ fn call_on_a_range_in_flight_is_refused() {
     let free =
         |accounting: &mut Accounting, base| accounting.begin_range_free(UVM, base, Some(4 * MIB));
     assert_eq!(
-        cause(free(&mut accounting, 8 * MIB)),
+        free(&mut accounting, 8 * MIB).err(),
         Some(RefusalCause::NoRange)
     );
     accounting.end_range(coming, true);
@@ -85,10 +81,10 @@ fn call_on_a_range_in_flight_is_refused() {
         panic!("a range that is there");
     };
     assert_eq!(
-        cause(free(&mut accounting, 4 * MIB)),
+        free(&mut accounting, 4 * MIB).err(),
         Some(RefusalCause::NoRange)
     );
-    let again = cause(accounting.begin_range(UVM, 4 * MIB, PAGE));
+    let again = accounting.begin_range(UVM, 4 * MIB, PAGE).err();
     assert_eq!(again, Some(RefusalCause::AddressInUse));
     accounting.end_range_free(going, true);
     assert!(matches!(
@@ -124,7 +120,7 @@ fn range_goes_with_all_its_mappings() {
 fn range_without_memory_for_its_record_fails() {
     let mut accounting = accounting(u64::MAX);
     let (failed, _) =
-        crate::store::failing::after(0, || cause(accounting.begin_range(UVM, MIB, MIB)));
+        crate::store::failing::after(0, || accounting.begin_range(UVM, MIB, MIB).err());
     assert_eq!(failed, Some(RefusalCause::Exhausted));
     assert!(matches!(
         accounting.begin_range_free(UVM, MIB, None),
@@ -148,9 +144,10 @@ enum RangeRequest {
 
 #[derive(Clone, Copy, Debug)]
 enum RangeStep {
-    /// Something that is no external range comes there, or goes.
+    /// A range of another kind than external comes there, or goes.
     Other(u64, u64),
-    /// A call begins; with what its status is made to say, if anything, it ends at once.
+    /// A call begins. With the last field it ends at once; the value inside is the status that the
+    /// program forges, if it does.
     Begin(RangeRequest, u64, u64, Option<Option<bool>>),
     /// The driver does what a call in flight asks for.
     Execute(usize),

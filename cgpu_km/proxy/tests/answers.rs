@@ -96,7 +96,7 @@ fn boost_lasts_until_cleared_or_over() {
     program.uptime_s += 1;
     assert_eq!(ask(&mut program, 1, 3600), Boost::until(4601));
     assert!(program.seen.is_empty());
-    // What is refused changes nothing.
+    // A refused call changes nothing.
     assert_eq!(
         control(&mut program, CLIENT, PERF_BOOST, &[3; 8]),
         NvStatus::NV_ERR_INVALID_ARGUMENT.0

@@ -127,7 +127,7 @@ fn a_client_made_among_others_is_made_again() {
     let (status, handle) = new_client(&mut program);
     assert_eq!((status, handle), (0, ClientHandle::BASE | (row.get() - 1)));
     assert!(owns(&mut program, handle) && !owns(&mut program, VICTIM));
-    // What came of the others was freed, by the name that was told.
+    // The clients of the other attempts were freed, by the handles in the driver's replies.
     let freed = |seen: &&Seen| seen.request & 0xff == NV_ESC_RM_FREE_NR;
     let freed: Vec<u32> = program
         .seen

@@ -110,7 +110,7 @@ fn doorbell_without_a_gate_stays_as_asked() {
 fn refused_doorbell_returns_the_programs_parameters() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|parts| {
-        // What frees it, to make that true.
+        // The module's free of the object that is said to be refused.
         if parts.len() == 1 {
             return 0;
         }
@@ -221,7 +221,7 @@ fn kernel_address_of_an_event_stays_hidden() {
     for status in [0, NvStatus::NV_ERR_INVALID_ARGUMENT.0] {
         let mut program = Program::with_subdevice(GIB);
         program.driver = Box::new(move |parts| {
-            // What is said to be refused is freed.
+            // An object that is said to be refused is freed.
             if parts.len() == 2 {
                 put64(parts[1].bytes, 16, 0xffff_8880_1234_5678);
                 put32(parts[0].bytes, 40, status);

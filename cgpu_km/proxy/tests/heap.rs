@@ -31,7 +31,7 @@ fn old_call(program: &mut Program, class: u32, flags: u32) -> u32 {
 
 #[test]
 fn heap_report_shows_limit_and_rest() {
-    // What the driver says of total, free and largest piece, and what is told.
+    // Total, free and largest piece: the driver's figures, and those that the program gets.
     for (real, told) in [
         (
             [100 * GIB, 90 * GIB, 80 * GIB],
@@ -53,7 +53,7 @@ fn heap_report_shows_limit_and_rest() {
         heap_control(&mut program, 5, DEVICE);
         let seen = [24, 32, 56].map(|at| get64(program.at(OUTER), at));
         assert_eq!(seen, told);
-        // Where the largest piece is says what neighbours have.
+        // The place of the largest piece would show what neighbours have.
         assert_eq!(get64(program.at(OUTER), 48), 0);
     }
 }
@@ -109,7 +109,7 @@ fn old_call_makes_known_classes_alone() {
             crate::nvidia::handle::ClientHandle(CLIENT),
             crate::nvidia::handle::ObjectHandle(MEMORY + 1),
         );
-        // What the file may show stays until it is closed.
+        // Memory that the file may show stays until it is closed.
         assert_eq!(host_memory(&program), host);
         program.accounting.close_file(file);
         assert_eq!(host_memory(&program), 0);

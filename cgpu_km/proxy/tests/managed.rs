@@ -218,7 +218,7 @@ fn cut_migration_writes_its_semaphore_last() {
     let sent: Vec<_> = sent.iter().map(of).collect();
     assert_eq!(sent, [(4 * BLOCK, 0, 0, 0), (0, 1, 0x2_0000_0000, 77)]);
     assert_eq!(program.at(OUTER)[..52], params[..52], "the program's own");
-    // Where the driver refuses a run, the semaphore is not written.
+    // If the driver refuses a run, the semaphore is not written.
     program.driver = Box::new(|parts| {
         put32(parts[0].bytes, 72, NvStatus::NV_ERR_INVALID_LIMIT.0);
         0
@@ -325,7 +325,7 @@ fn memory_object_takes_room_of_managed_memory() {
     // More than there is: nothing is moved.
     assert_eq!(program.memory(MEMORY + 1, 5 * BLOCK), NO_MEMORY);
     assert_eq!(asked(&mut program), []);
-    // What the driver cannot move stays, and the object is refused.
+    // Memory that the driver cannot move stays, and the object is refused.
     program.driver = Box::new(|parts| {
         if parts[0].bytes.len() == 80 {
             put32(parts[0].bytes, 72, NO_MEMORY);

@@ -150,7 +150,7 @@ fn host_memory_shows_in_its_file_at_once() {
         assert_eq!(returned, Ok(0));
         let mapped = flags >> 30 == 0;
         assert_eq!(program.held.is_empty(), !mapped);
-        // What is said to be refused may be there.
+        // A mapping that is said to be refused may be there.
         assert_eq!(program.ended.is_empty(), !refused);
         program.driver = Box::new(|_| 0);
         assert_eq!(free(&mut program, 0x5c00_0020), 0);
@@ -196,7 +196,7 @@ fn name_being_freed_shows_nothing() {
     assert_eq!(program.memory(late, 2 * MIB), 0);
     let gone = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
     assert_eq!(map(&mut program, late, 30), gone);
-    // What the call freed, if anything, is not known: the memory stays charged.
+    // Nobody knows what the call has freed: the memory stays charged.
     program.accounting.end_free(ticket, true);
     assert_eq!(program.used(), 6 * MIB);
     assert_eq!(map(&mut program, late, 30), 0);

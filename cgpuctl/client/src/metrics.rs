@@ -12,7 +12,7 @@ use cgpu_uapi::{
 use nix::errno::Errno;
 use std::fmt::{Display, Write};
 
-/// The name of the text in HTTP.
+/// The text's `Content-Type` in HTTP.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The module's records, of which the figures are made.
@@ -33,9 +33,9 @@ pub struct Figures {
 
 /// A limit of an instance.
 pub struct OneLimit {
-    /// The instance that the sample is of.
+    /// The instance that has the limit.
     pub key: InstanceKey,
-    /// Of what, and what counts against it.
+    /// The resource, its limit, and what counts against it.
     pub limit: InstanceLimit,
 }
 
@@ -262,7 +262,7 @@ impl MetricsPage {
         }
     }
 
-    /// Begins a family. One that only grows is a counter, and its name ends so.
+    /// Begins a family: a counter if its name ends in `_total`, otherwise a gauge.
     pub fn family(&mut self, name: &str, help: &str) {
         let kind = if name.ends_with("_total") {
             "counter"

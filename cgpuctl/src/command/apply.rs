@@ -90,7 +90,7 @@ impl Verb for Apply {
         if self.prune {
             changes.extend(surplus(&*control, &file, &gpus, &kept)?);
         }
-        // What makes room goes first.
+        // Changes that make room go first.
         changes.sort_by_key(Difference::turn);
         if !self.dry_run && !changes.is_empty() {
             host.mount_cgpufs()?;

@@ -74,8 +74,8 @@ pub(crate) fn report(control: &dyn Control, instances: Vec<Instance>) -> Result<
 }
 
 impl RefusedCalls {
-    /// The least that has to be added so that each call that can be allowed is: of those sets that
-    /// would do for a call, the first in the order of their names' list.
+    /// The instance's sets, with what the refused calls would need: for each call that none of them
+    /// allows, the set of the lowest bit that does.
     fn wanted(&self) -> Capabilities {
         let mut bits = self.instance.capabilities;
         for refused in &self.refusals {
@@ -90,6 +90,7 @@ impl RefusedCalls {
     }
 }
 
+/// An instance's part of the JSON.
 fn record(of: &RefusedCalls) -> RefusedInstance {
     RefusedInstance {
         id: (&of.instance).into(),
@@ -112,6 +113,7 @@ fn record(of: &RefusedCalls) -> RefusedInstance {
     }
 }
 
+/// An instance's part of the text: a table, and the command that would allow the calls.
 fn block(of: &RefusedCalls) -> String {
     let i = &of.instance;
     let name = i.key.name.as_str().unwrap_or_default();
@@ -162,10 +164,10 @@ fn block(of: &RefusedCalls) -> String {
     text
 }
 
-/// As RFC 3339 writes it, in UTC; a clock that was never set shows what it shows.
+/// Seconds since 1970 as RFC 3339 writes them, in UTC.
 fn time(seconds: u64) -> String {
     match UNIX_EPOCH.checked_add(Duration::from_secs(seconds)) {
-        // Beyond the year 9999 there is no such text.
+        // RFC 3339 has years of four digits.
         Some(time) if seconds < 253_402_300_800 => {
             humantime::format_rfc3339_seconds(time).to_string()
         }

@@ -66,7 +66,7 @@ fn a_second_time_nothing_changes() {
         done(&fake, "apply -f /etc/cgpu.toml --prune"),
         "Nothing to change.\n"
     );
-    // What is saved is what is there.
+    // The saved file says what is there.
     done(
         &fake,
         "inst set new --weight 7 --clients 50 --burst 3 --channels 100 --managed deny",

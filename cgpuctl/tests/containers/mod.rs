@@ -304,7 +304,7 @@ fn compute_settings_are_saved_and_restored() {
             (keys[0].name.as_str(), keys[0].gpu_minor),
             (Some("train"), 1)
         );
-        // What is suspended by hand is resumed by a boot.
+        // A boot resumes an instance that was suspended by hand.
         let suspended = |c: &cgpu_uapi::InstanceCompute| c.state & cgpu_uapi::state::SUSPENDED != 0;
         assert!(!s.compute.values().any(suspended));
     });

@@ -41,7 +41,7 @@ fn settings_that_are_refused_leave_none_changed() {
         "inst set infer --mem 117GiB --weight 7",
         "or pass --overcommit\n",
     );
-    // What is taken from GPU 1 is given back, although more than the GPU has was given out.
+    // The memory taken from GPU 1 is given back, although the GPU's is overcommitted.
     let fake = busy_host();
     done(&fake, "inst create big --gpu 1 --mem 120GiB --overcommit");
     done(&fake, "inst create third --gpu 0 --mem 1GiB");

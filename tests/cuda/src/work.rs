@@ -62,7 +62,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
         cuda.event_record(event.handle, stream.handle)?;
         Ok(event)
     };
-    // What comes with the first launch is not work.
+    // The first launch loads the kernel, which is not measured.
     drop(launch()?);
     stream.wait()?;
     println!("begins");

@@ -308,7 +308,7 @@ impl Driver {
             return INVALID_CLIENT;
         }
         self.free(client, object);
-        // That there is no such object is no error: serverFreeResourceTreeLockAndFindResource.
+        // A free of no object is no error: serverFreeResourceTreeLockAndFindResource.
         OK
     }
 

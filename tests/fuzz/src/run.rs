@@ -122,7 +122,7 @@ pub fn event(program: &mut Program<'_>) {
         }
         _ => {
             let request = program.input.word();
-            // Whatever is returned is the program's concern.
+            // The answer is the program's concern.
             let _ = program.ioctl(node, request);
         }
     }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Shares a buffer by CUDA IPC between two processes. Prints, as JSON, what is free before and after
-the import.
+"""Shares a buffer by CUDA IPC between two processes. Prints, as JSON, how
+many bytes of the GPU are free before and after the import.
 
     ipc.py [SIZE_MIB]
 """
@@ -13,6 +13,8 @@ import sys
 import cuda
 
 HANDLE = ctypes.c_ubyte * 64
+# CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag that CUDA knows here.
+LAZY = 1
 
 
 class IpcHandle(ctypes.Structure):
@@ -22,12 +24,12 @@ class IpcHandle(ctypes.Structure):
 
 
 def importer(text, size):
-    """The second process."""
+    """Imports the buffer: the second process."""
     device = cuda.begin()
     before = cuda.info()[0]
     handle = IpcHandle(HANDLE(*bytes.fromhex(text)))
     at = cuda.PTR()
-    cuda.cuda("cuIpcOpenMemHandle_v2", ctypes.byref(at), handle, 1)
+    cuda.cuda("cuIpcOpenMemHandle_v2", ctypes.byref(at), handle, LAZY)
     mapped = cuda.info()[0]
     data = (ctypes.c_ubyte * 16)()
     cuda.cuda("cuMemcpyDtoH_v2", data, at, ctypes.c_size_t(16))
@@ -42,7 +44,7 @@ def importer(text, size):
 
 
 def main():
-    """The first process."""
+    """Makes the buffer and starts the second process."""
     size = int(sys.argv[1] if len(sys.argv) > 1 else 512) << 20
     device = cuda.begin()
     at = cuda.alloc(size)

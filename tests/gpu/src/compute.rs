@@ -213,7 +213,7 @@ impl Compute {
         let mut agents = self.agents.iter();
         let index = agents.position(|agent| {
             let before = agent.process.load(Ordering::Acquire);
-            // What an ended process was asked, its successor is not.
+            // Questions to an ended process do not pass to its successor.
             let free = before == 0 || sys::has_ended(before);
             free && agent
                 .process
@@ -276,7 +276,7 @@ impl Compute {
         let began = Instant::now();
         let mut looks = 0u32;
         while agent.answered.load(Ordering::Acquire) != agent.asked.load(Ordering::Relaxed) {
-            // That a process has ended and is only not waited for yet is a longer look.
+            // To find out that a process is a zombie takes longer, so it is looked at rarely.
             looks = looks.wrapping_add(1);
             let gone = looks % 1024 == 0 && sys::has_ended(agent.process.load(Ordering::Relaxed));
             if gone || began.elapsed() > patience {

@@ -334,7 +334,7 @@ impl State {
             let order = flights.iter().map(|flight| flight.order).max().unwrap_or(0) + 1;
             let file = files.get(place.0).filter(|file| file.id != 0);
             let free = flights.iter_mut().find(|flight| flight.id == 0);
-            // Where too many are on their way it is not followed, and its receiver says so.
+            // If too many are on their way, this one is not followed, and its receiver says so.
             if let (Some(file), Some(free)) = (file, free) {
                 *free = Flight {
                     id: file.id,
@@ -372,7 +372,7 @@ impl State {
                 .filter(|(at, _)| files[*at].role == role_number(role))
                 .map(|(at, flight)| (same(flight.process, flight.fd), at, flight))
                 .collect();
-            // What is known to be it first, then what others have sent, then what was sent first.
+            // First the one known to be it, then those of other processes, then the oldest.
             fitting.sort_by_key(|(same, _, flight)| (!same, flight.process == me, flight.order));
             let (_, at, flight) = fitting.into_iter().next()?;
             flight.id = 0;

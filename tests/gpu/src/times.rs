@@ -147,7 +147,7 @@ impl Times {
                 nanoseconds(call.driver)
             );
         }
-        // Who reads it finds that it is not there.
+        // A failure shows when the file is read.
         let mut name = self.prefix.clone();
         name.push(format!(".{}", sys::process()));
         let _ = std::fs::write(name, text);

@@ -103,7 +103,7 @@ fn serve(args: &Serve) -> Result<(), Box<dyn Error>> {
     for (index, thread) in threads.into_iter().enumerate() {
         let lines = thread.join().expect("a GPU does not panic")?;
         for line in lines {
-            // Whoever waited for "ready" may have stopped reading.
+            // The reader that waited for "ready" may have stopped reading.
             let _ = writeln!(io::stdout(), "gpu {index}: {line}");
         }
     }

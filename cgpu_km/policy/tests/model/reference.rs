@@ -326,8 +326,8 @@ impl Reference {
         let own_cost = object.cost.filter(|_| !flight.copies);
         if let Some(cost) = own_cost.and_then(|cost| self.costs.get_mut(&cost)) {
             cost.given = true;
-            // What the driver says can raise a charge, never lower it. Of groups and channels it
-            // says nothing.
+            // The driver's size can raise a charge, never lower it. It tells none of groups and
+            // channels.
             if cost.host > 0 {
                 cost.host = cost.host.max(done.bytes);
             } else if cost.ids.1 + cost.ids.2 == 0 {

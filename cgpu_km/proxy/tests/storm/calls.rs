@@ -134,7 +134,7 @@ impl World {
 
     /// Something to do on a control file.
     pub(super) fn escape(&self, file: u64, rng: &mut Rng) -> StormRequest {
-        // What everything else needs comes first.
+        // A client and a device come first: all else needs them.
         let has = |class: u32| {
             let objects = self.machine.objects.iter();
             let mut own = objects.filter(|(key, _)| self.machine.clients[&key.0].file == file);

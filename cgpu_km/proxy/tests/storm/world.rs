@@ -263,9 +263,8 @@ impl World {
             let gpu = usize::try_from(gpu).expect("small");
             assert!(Self::has_share(task.tenant, gpu), "another tenant's GPU");
         }
-        // What the module asks of its own accord the driver has no reason to refuse. Whether the
-        // driver has put something behind a descriptor is not believed: the accounting says more,
-        // then.
+        // The driver has no reason to refuse a call of the module's own. Its status of an export is
+        // not believed, so the accounting may have more than the driver then.
         let exports = request & 0xff == 0x2a && get32(parts[0].bytes, 8) == EXPORT;
         let fate = match rng.below(32) {
             _ if exports && self.kind == StormKind::Exact => Fate::Done,
@@ -336,7 +335,7 @@ impl World {
                 assert!(total >= there, "less charged than there is: {where_}");
                 let allowance = &mut tenant.allowance[gpu];
                 assert!(there <= *allowance, "more than {allowance}: {where_}");
-                // What a thread forges can raise a charge beyond the limit, to nobody's profit.
+                // A forged output can raise a charge beyond the limit, to nobody's profit.
                 assert!(
                     total <= *allowance || self.kind == StormKind::Hostile,
                     "charged more than {allowance}: {where_}"

@@ -250,7 +250,7 @@ fn mmap_fd(call: Mmap) -> i64 {
     {
         channels::map(state, call.fd, start, call.len);
     }
-    // Whatever was there before is replaced.
+    // The mapping replaces those that were there before.
     if let (Some(state), Ok(start)) = (setting().state, u64::try_from(at)) {
         let pages = call.len.next_multiple_of(4096);
         call::unmapped(state, start, pages);

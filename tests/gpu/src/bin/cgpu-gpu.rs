@@ -329,7 +329,7 @@ fn in_instance(run: &Run) -> Outcome<ExitCode> {
                 worst = worst.max(status.code().unwrap_or(128));
             }
         }
-        // What dead processes had open is closed by the kernel; the accounting hears of it here.
+        // The kernel closes the files of dead processes; the accounting hears of it here.
         state.reap();
         clocks.iter_mut().for_each(Clocks::look);
         std::thread::sleep(Duration::from_millis(10));

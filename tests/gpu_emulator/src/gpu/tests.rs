@@ -148,7 +148,7 @@ fn unloaded_firmware_leaves_memory_alone() {
     let mut gpu = gpu();
     boot(&mut gpu);
     send(&mut gpu, 0, "UNLOADING_GUEST_DRIVER");
-    // That was answered. What comes now is in memory that others have: another GPU's queue.
+    // That was answered. The next message lies in memory that another GPU's queue has by now.
     send(&mut gpu, 1, "SET_GUEST_SYSTEM_INFO");
     gpu.tick();
     assert_eq!((gpu.gsp.is_up(), answers(&gpu)), (false, 2));

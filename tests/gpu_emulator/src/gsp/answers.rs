@@ -177,7 +177,7 @@ pub fn static_info(facts: &Facts, body: &mut [u8]) -> Result<u32, TooShort> {
     let engines = 1 << abi.number("NV2080_ENGINE_TYPE_GR0") | copies;
     info.set_at("engineCaps[]", &[0], engines & 0xffff_ffff);
     info.set("fb_length", model.memory);
-    // What not all releases ask here; some ask it with a control.
+    // Not all releases ask for these here; some do with a control.
     let ram = abi.number("NV2080_CTRL_FB_INFO_RAM_TYPE_HBM3");
     for (field, value) in [
         ("SM_info.version", SM_VERSION),

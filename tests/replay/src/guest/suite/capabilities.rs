@@ -173,7 +173,7 @@ fn told() -> Verdict {
 fn unseen() -> Verdict {
     let one = Instance::new("unseen", GIB)?;
     let client = one.client()?;
-    // Whether the stand-in knows it or not, it is asked.
+    // The stand-in is asked, known number or not.
     let cmd = 0x2080_8777;
     let _ = client.control(rm::SUBDEVICE_HANDLE, cmd, &mut [0; 8]);
     let seen = record(&one, cmd)?;

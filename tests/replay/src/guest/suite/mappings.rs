@@ -101,7 +101,7 @@ fn unmapped_object() -> Verdict {
     let client = instance.client()?;
     let (fd, address) = map_page(&instance, &client)?;
     let names = (client.handle, rm::DEVICE_HANDLE, HANDLE);
-    // Whatever address it names: which one is this mapping's is for the driver to know.
+    // Ended whatever address the call names: only the driver knows the right one.
     let refused = rm::unmap(client.ctl, names, 1);
     holds("the driver knows no such mapping", refused.is_err())?;
     ended(address)?;

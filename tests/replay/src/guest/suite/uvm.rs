@@ -222,8 +222,8 @@ fn fixed_tables() -> Verdict {
     holds("more is there than is charged", there <= overhead()?)?;
     let left = instance.get()?.memory_limit_bytes - overhead()?;
     holds("too few", made > 200 && left < 16 * 1024)?;
-    // That a pool is gone is nothing that a driver says for certain. One at the same addresses
-    // is paid for.
+    // No driver says for certain that a pool is gone, so it stays charged. A new one at the same
+    // addresses is paid for already.
     at("free", space.free_range(FAR, 4096))?;
     holds("a pool too many", pool(FAR + 1000 * 512 * MIB).is_err())?;
     at("the same again", pool(FAR))?;
