@@ -12,15 +12,20 @@ pub fn compute_line(gpu: &uapi::GpuCompute) -> String {
         gpu.policy,
         Policy::name_of(gpu.policy),
         Period::name_of(gpu.period),
-        match Mode::from_number(gpu.mode) {
-            Some(Mode::Native) => "left to the driver",
-            Some(Mode::Free) => "no instance held back",
-            Some(Mode::Slices) => "shared by time slices",
-            Some(Mode::Windows) => "shared by windows",
-            None => "shared in an unknown way",
-        },
+        sharing(gpu),
         mechanisms(gpu.mechanisms).join(" "),
     )
+}
+
+/// How a GPU is shared at the moment.
+pub fn sharing(gpu: &uapi::GpuCompute) -> &'static str {
+    match Mode::from_number(gpu.mode) {
+        Some(Mode::Native) => "left to the driver",
+        Some(Mode::Free) => "no instance held back",
+        Some(Mode::Slices) => "shared by time slices",
+        Some(Mode::Windows) => "shared by windows",
+        None => "shared in an unknown way",
+    }
 }
 
 /// The mechanisms that the scheduler can use on a GPU.

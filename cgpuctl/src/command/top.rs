@@ -228,8 +228,10 @@ fn frame(now: &Reading, before: &Reading, mut rows: Vec<Row>, by: Order, turned:
             many / milliseconds.max(1)
         };
         text.push_str(&format!(
-            "{}; {} switches/s, {} calls/s\n",
-            compute::compute_line(gpu),
+            "GPU {}: policy {}, {}, {} switches/s, {} calls/s\n",
+            gpu.minor,
+            Policy::name_of(gpu.policy),
+            compute::sharing(gpu),
             rate(gpu.switches, then.switches),
             rate(gpu.calls, then.calls),
         ));
@@ -239,7 +241,7 @@ fn frame(now: &Reading, before: &Reading, mut rows: Vec<Row>, by: Order, turned:
             let parts = |row: &Row| (row.share.unwrap_or(-1.0) * 1e6) as i64;
             rows.sort_by_key(|row| Reverse(parts(row)));
         }
-        Order::Memory => rows.sort_by_key(|row| Reverse(row.instance.memory_used_bytes)),
+        Order::Memory => rows.sort_by_key(|row| Reverse(inst_list::charged(&row.instance).0)),
         Order::Weight => rows.sort_by_key(|row| Reverse(row.compute.weight)),
         Order::Name => {}
     }
@@ -255,19 +257,20 @@ fn frame(now: &Reading, before: &Reading, mut rows: Vec<Row>, by: Order, turned:
         "NAME",
         "GPU",
         "SHARE",
+        "USED",
+        "LIMIT",
         "WEIGHT",
         "PRIORITY",
         "STATE",
-        "WINDOWS",
-        "PREEMPTED",
-        "BLOCKED",
         "GPU TIME",
-        "USED",
-        "LIMIT",
+        "BLOCKED",
+        "PREEMPTED",
+        "WINDOWS",
     ];
     text + &table(head, rows.iter().map(cells))
 }
 
+/// One row. The figures that matter most come first: 80 columns show as far as the state.
 fn cells(row: &Row) -> [String; 12] {
     let (compute, instance) = (&row.compute, &row.instance);
     let share = |share: f64| format!("{:.1} %", share * 100.0);
@@ -275,15 +278,15 @@ fn cells(row: &Row) -> [String; 12] {
         instance.key.name.as_str().unwrap_or_default().to_owned(),
         instance.key.gpu_minor.to_string(),
         row.share.map_or_else(|| "-".to_owned(), share),
+        inst_list::charged(instance).to_string(),
+        Bytes(instance.memory_limit_bytes).to_string(),
         compute.weight.to_string(),
         Priority::of(compute.state).name().to_owned(),
         compute::doing(compute.state).to_owned(),
-        row.windows.to_string(),
-        compute.preemptions.to_string(),
-        compute::seconds(compute.blocked_ns),
         compute::seconds(compute.gpu_time_ns),
-        Bytes(instance.memory_used_bytes).to_string(),
-        Bytes(instance.memory_limit_bytes).to_string(),
+        compute::seconds(compute.blocked_ns),
+        compute.preemptions.to_string(),
+        row.windows.to_string(),
     ]
 }
 
