@@ -142,7 +142,7 @@ pub(super) fn headers(scene: &Scene<'_>) -> Vec<Finding> {
     vec![match scene.files().names(Path::new(&folder)) {
         Ok(names) if names.iter().any(|name| name == "Makefile") => finding("installed"),
         Ok(_) | Err(Errno::ENOENT) => finding("none").warning(
-            "the module that is loaded works on; to build it again install the kernel's headers",
+            "install the kernel's headers: the module cannot be built for this kernel without them",
         ),
         Err(errno) => finding(errno.desc()).unknown("run it as the host's root"),
     }]
