@@ -16,7 +16,7 @@ METRIC = re.compile(r"\bcgpu_(?:info|(?:gpu|instance|dra)_[a-z_]*[a-z])\b")
 # What `--help` of each command printed in a test.
 HELP = "cgpuctl/tests/snapshots/command_line__help.snap"
 # Where figures are named that a dashboard or an alert asks for.
-ASKED = ("dist/grafana/",)
+ASKED = ("dist/grafana/", "dist/prometheus/")
 TOPS = r"(?:cgpu_km|cgpuctl|cgpu-dra|dist|docs|tests)"
 
 

@@ -234,6 +234,7 @@ FAULTS = (
     one("abi", "docs/a.md", "the ABI is 3\n", head=""),
     one("metrics", "docs/a.md", "`cgpu_gpu_gone_bytes`\n", head=""),
     one("metrics", "dist/grafana/a.json", '{"expr": "sum(cgpu_instance_gone)"}\n', head=""),
+    one("metrics", "dist/prometheus/a.yml", "expr: cgpu_instance_gone > 0\n", head=""),
     one("metrics", "docs/metrics.md", "none\n", head=""),
     one("commands", "docs/a.md", "`cgpuctl inst gone`\n", head=""),
     one("commands", "docs/a.md", "`cgpuctl i list --gone`\n", head=""),
