@@ -218,7 +218,7 @@ impl Asked<'_> {
         }
         self.note(&format!(
             "{name}: {value} becomes the weight {value}. It is a share among those that have work, \
-             and no cap, unless the GPU's policy is fair or fixed"
+             and no cap, unless the GPU's policy is fixed-equal or fixed"
         ));
         Ok(Some(value))
     }

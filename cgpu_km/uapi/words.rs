@@ -2,7 +2,7 @@
 //! Values that have a number in the records and a name for people. Each list stands here once: the
 //! module, the tools, their help texts and their JSON take numbers, names and meanings from it.
 //!
-//! To add a value: one line here. Numbers and names never change.
+//! To add a value: one line here. Numbers never change.
 
 /// Declares enums of `Variant = number, "name", "meaning";`. The meaning is also the doc comment.
 macro_rules! words {
@@ -66,13 +66,14 @@ macro_rules! words {
 }
 
 words! {
-    /// A compute policy: how the compute time of a GPU is shared. Numbers and names are cGPU's.
+    /// A compute policy: how the compute time of a GPU is shared. Numbers and variants are cGPU's,
+    /// names say the effect.
     pub enum Policy {
-        Fair = 0, "fair", "Every instance has one part in max_instances, and never more.";
-        Preemptive = 1, "preemptive", "Instances that have work share equally.";
+        Fair = 0, "fixed-equal", "Every instance has one part in max_instances, and never more.";
+        Preemptive = 1, "equal", "Instances that have work share equally.";
         Weight = 2, "weight", "Instances that have work share by weight.";
         Fixed = 3, "fixed", "Every instance has its weight in percent, and never more.";
-        Soft = 4, "soft", "By weight, in longer turns; what was left unused may be taken later.";
+        Soft = 4, "weight-lazy", "By weight, in longer turns; what was left unused may be taken later.";
         Native = 5, "native", "As the NVIDIA driver likes.";
     }
 
@@ -132,6 +133,18 @@ words! {
         Events = 2, "events", "RM objects that are events.";
         Bar1 = 3, "bar1", "Bytes of the GPU's BAR1 that show memory to programs.";
         HostMemory = 4, "host_mem", "Bytes of the host's memory that the driver holds.";
+    }
+}
+
+impl Policy {
+    /// The name that cGPU has for it, where that does not say the effect.
+    pub const fn cgpu_name(self) -> Option<&'static str> {
+        match self {
+            Self::Fair => Some("fair"),
+            Self::Preemptive => Some("preemptive"),
+            Self::Soft => Some("soft"),
+            Self::Weight | Self::Fixed | Self::Native => None,
+        }
     }
 }
 

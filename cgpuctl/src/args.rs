@@ -141,9 +141,11 @@ pub(crate) fn burst_or_gpu(text: &str) -> Result<u32, String> {
     burst.ok_or_else(|| format!("milliseconds from 0 to {BURST_MS_MAX}, or \"gpu\""))
 }
 
-/// The policy with this name or number.
+/// The policy with this name, number, or name of cGPU's.
 pub(crate) fn policy(text: &str) -> Option<Policy> {
-    let is = |policy: &Policy| text == policy.name() || text == policy.digits();
+    let is = |policy: &Policy| {
+        text == policy.name() || text == policy.digits() || Some(text) == policy.cgpu_name()
+    };
     Policy::ALL.into_iter().find(is)
 }
 
@@ -166,11 +168,15 @@ fn word<T: Copy + Send + Sync + 'static>(
     })
 }
 
-/// Reads a policy, by name or number.
+/// Reads a policy, by name or number, or by cGPU's name.
 pub(crate) fn policies() -> impl TypedValueParser<Value = Policy> {
     word(&Policy::ALL, |policy| {
-        let value = PossibleValue::new(policy.name()).alias(policy.digits());
-        value.help(format!("({}) {}", policy.digits(), policy.about()))
+        let aliases = [policy.digits()].into_iter().chain(policy.cgpu_name());
+        let or_name = policy
+            .cgpu_name()
+            .map_or(String::new(), |name| format!(" or {name}"));
+        let value = PossibleValue::new(policy.name()).aliases(aliases);
+        value.help(format!("({}{or_name}) {}", policy.digits(), policy.about()))
     })
 }
 

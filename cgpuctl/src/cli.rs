@@ -47,7 +47,16 @@ use crate::{
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::Write;
 
-const EXIT_CODES: &str = "\
+/// The end of the help. A test runs the examples, in their order and after those of the documents
+/// (tests/documents).
+const AFTER_HELP: &str = "\
+Examples:
+  cgpuctl inst create train --gpu 0 --mem 24GiB
+  cgpuctl inst set train --mem 30GiB --weight 40
+  cgpuctl ls
+  cgpuctl rm train
+  cgpuctl run --gpu 0 --mem 8GiB -- python3 train.py
+
 Exit codes: 0 done, 1 failed, 2 usage, 3 module not loaded, 4 no such GPU or instance,
 5 not permitted, 6 refused (in use, name taken, limit too high), 7 NVIDIA driver missing or unknown,
 8 doctor found something that must be fixed.";
@@ -57,7 +66,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 module not loaded, 4 no such GPU or ins
 /// An instance is a container's share of one GPU: a memory limit and a weight. The instances of one
 /// name on several GPUs belong together (a tenant) and are given to one container.
 #[derive(Parser)]
-#[command(name = "cgpuctl", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "cgpuctl", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub struct Cli {
     /// Print one JSON object instead of text for people (docs/json.md).
     #[arg(long, global = true)]

@@ -191,7 +191,7 @@ pub enum Problem {
     },
     /// [`Cause::TooManyForPolicy`].
     #[error(
-        "there would be more instances than the policy fair has parts; raise --max-instances or \
+        "there would be more instances than the policy fixed-equal has parts; raise --max-instances or \
          take another policy"
     )]
     TooManyForPolicy,

@@ -31,11 +31,17 @@ use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
+const EXAMPLES: &str = "\
+Examples:
+  cgpuctl inst save /etc/cgpu/instances.toml
+  cgpuctl apply -f /etc/cgpu/instances.toml --dry-run";
+
 /// Make instances and policies what a file says, and show what changes.
 ///
 /// The file is that of `inst save`. Instances that are there are changed, also while programs run;
 /// missing ones are made. What the file does not name stays, unless --prune is given.
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Apply {
     /// The file, in TOML.
     #[arg(short = 'f', long = "file", value_name = "FILE")]

@@ -37,7 +37,7 @@ pub(crate) fn of_policy(gpu: &GpuCompute, instances: &[Instance]) -> Option<Stri
     match Policy::from_number(gpu.policy)? {
         Policy::Fair => Some(format!(
             "no instance on GPU {minor} has more than 1 part in {} of it, also where it is alone; \
-             `--max-instances` changes that, and the policy preemptive shares equally without it",
+             `--max-instances` changes that, and the policy equal shares equally without it",
             gpu.max_instances
         )),
         Policy::Fixed => {

@@ -19,8 +19,14 @@ use serde::Serialize;
 use std::slice;
 use zerocopy::FromZeros;
 
+const EXAMPLES: &str = "\
+Examples:
+  cgpuctl gpu set-policy 0 weight
+  cgpuctl gpu set-policy 0 weight --period interactive";
+
 /// Change how a GPU's compute time is shared, also while programs run.
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct GpuSetPolicy {
     /// GPU, by minor number, nvidia-smi's index (index:0), UUID or PCI address.
     #[arg(value_name = "GPU", value_parser = one_gpu)]
@@ -31,7 +37,7 @@ pub(crate) struct GpuSetPolicy {
     /// Short turns that wait less, or long ones that lose less.
     #[arg(long, value_parser = periods())]
     pub(crate) period: Option<Period>,
-    /// Instances among which the policy fair divides the GPU.
+    /// Instances among which the policy fixed-equal divides the GPU.
     #[arg(
         long,
         alias = "max-inst",

@@ -25,8 +25,14 @@ use serde::Serialize;
 use std::path::Path;
 use zerocopy::FromZeros;
 
+const EXAMPLES: &str = "\
+Examples:
+  cgpuctl inst create train --gpu 0 --mem 24GiB --weight 30
+  cgpuctl inst create pair --gpu 0,1 --mem 25%";
+
 /// Make an instance on one GPU or, as one tenant, on several.
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct InstCreate {
     /// Name of the instance: 1 to 63 letters, digits, dots, underscores, hyphens.
     #[arg(value_parser = name)]

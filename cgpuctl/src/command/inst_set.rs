@@ -32,11 +32,16 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::borrow::Borrow;
 
+const EXAMPLES: &str = "\
+Examples:
+  cgpuctl inst set train --mem 30GiB --priority high
+  cgpuctl inst set pair --gpu 0 --weight 10";
+
 /// Change settings of an instance, also while programs run: all that are named, or none.
 ///
 /// When one of them is refused, those that were changed before it get their old values back.
 #[derive(Args)]
-#[command(override_usage = "cgpuctl inst set [OPTIONS] <NAME>")]
+#[command(override_usage = "cgpuctl inst set [OPTIONS] <NAME>", after_help = EXAMPLES)]
 pub(crate) struct InstSet {
     #[command(flatten)]
     target: Target,

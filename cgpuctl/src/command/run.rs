@@ -15,12 +15,17 @@ use cgpu_uapi::Name;
 use clap::Args;
 use std::ffi::OsString;
 
+const EXAMPLES: &str = "\
+Examples:
+  cgpuctl run --gpu 0 --mem 8GiB -- python3 train.py";
+
 /// Run a program in a new instance, and destroy the instance when the program has ended.
 ///
 /// The program sees the instance in the place of the GPU and is otherwise a program of this host:
 /// it runs as you, with the host's files, and can reach the real GPU if it means to. This is for
 /// trying a limit; what is not trusted belongs into a container.
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Run {
     /// GPU, as `inst create` takes it; needed where the host has several.
     #[arg(long = "gpu", value_name = "GPU", value_delimiter = ',')]

@@ -131,7 +131,10 @@ fn a_bad_file_changes_nothing() {
             "[[instance]]\nname=\"a\"\ngpus=[\"0\"]\nmem=\"1\"\n",
             "a: a size needs its unit",
         ),
-        ("[[gpu]]\ngpu=\"0\"\npolicy=\"kind\"\n", "take fair, "),
+        (
+            "[[gpu]]\ngpu=\"0\"\npolicy=\"kind\"\n",
+            "take fixed-equal, ",
+        ),
     ] {
         let fake = with(busy_host(), file);
         let sentence = fails(&fake, "apply -f /etc/cgpu.toml --prune", Exit::Failed);

@@ -315,7 +315,7 @@ fn compute_settings_are_saved_and_restored() {
     let gpu = host.with(|s| s.gpu_compute[&0]);
     assert_eq!((gpu.max_instances, gpu.priority_percent), (3, 7));
     for (bad, said) in [
-        ("policy = \"quick\"", "take fair"),
+        ("policy = \"quick\"", "take fixed-equal"),
         ("policy = \"fair\"\nperiod = \"long\"", "period"),
     ] {
         let host = Fake::new(1).file("/etc/a.toml", &format!("[[gpu]]\ngpu = \"0\"\n{bad}\n"));

@@ -61,7 +61,7 @@ fn each_change_of_an_instance_is_a_line() {
             "changed    new on GPU 1  burst 9 ms, was that of the GPU",
             "refused    train on GPU 0  2 allocations, for want of memory",
             "refused    train on GPU 0  1 calls; `cgpuctl inst show NAME --refused` has them",
-            "changed    GPU 0  policy fair, was weight",
+            "changed    GPU 0  policy fixed-equal, was weight",
             "changed    infer on GPU 0  suspended yes, was no",
             "destroyed  new on GPU 1",
             "created    new on GPU 1  limit 4 GiB, weight 1",
