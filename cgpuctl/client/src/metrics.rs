@@ -109,6 +109,10 @@ families! { INSTANCE of Instance;
         |i| i.memory_used_bytes as f64;
     cgpu_instance_memory_overhead_bytes: "Memory charged for CUDA contexts beside the objects.",
         |i| i.memory_overhead_bytes as f64;
+    cgpu_instance_memory_managed_bytes: "Managed memory that the GPU may hold, charged beside the objects.",
+        |i| i.memory_managed_bytes as f64;
+    cgpu_instance_memory_spilled_bytes: "Managed memory that did not fit and is in host memory.",
+        |i| i.memory_spilled_bytes as f64;
     cgpu_instance_memory_reserved_bytes: "Memory reserved by allocations in flight.",
         |i| i.memory_reserved_bytes as f64;
     cgpu_instance_memory_peak_bytes: "Highest memory charged for objects so far.",

@@ -3,6 +3,7 @@
 
 use super::{
     inst_create::{flags, small_limit},
+    inst_list,
     setting::{Before, Setting, Undo},
 };
 use crate::{
@@ -62,7 +63,7 @@ impl Setting for InstSetMem {
     fn warnings(&self, before: &[Before]) -> Option<Vec<String>> {
         let over = before.iter().filter_map(|was| {
             let i = &was.instance;
-            let used = i.memory_used_bytes.saturating_add(i.memory_overhead_bytes);
+            let used = inst_list::charged(i).0;
             let excess = used
                 .checked_sub(self.value(was).0)
                 .filter(|excess| *excess > 0)?;
