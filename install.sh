@@ -101,6 +101,28 @@ if [ -z "$root" ] && dpkg-query -W -f '${db:Status-Abbrev}' cgpu 2>/dev/null | g
 	lack "the package cgpu is installed; dpkg --remove cgpu first, or keep the package"
 fi
 
+# What does not stop an installation, and may stop a container afterwards. docs/install.md has a
+# chapter on each.
+warn_of_containers() {
+	local version
+	if [ "$(getenforce 2>/dev/null)" = Enforcing ]; then
+		warn "SELinux is in force, and cgpu has no policy for it: a container may be denied its nodes"
+	fi
+	if nvidia-smi --query-gpu=mig.mode.current --format=csv 2>/dev/null | grep -q Enabled; then
+		warn "a GPU is in MIG mode, which was not tried (nvidia-smi -mig 0 ends it)"
+	fi
+	version=$(dockerd --version 2>/dev/null | sed -n 's/.*version v\?\([0-9]*\)\..*/\1/p' || :)
+	if [ "${version:-28}" -lt 25 ]; then
+		warn "docker $version has no CDI: it takes what \`cgpuctl inst mounts\` prints"
+	elif [ "${version:-28}" -lt 28 ] && ! grep -qs '"cdi": *true' /etc/docker/daemon.json; then
+		warn "docker $version has CDI switched off: set \"features\": {\"cdi\": true} in /etc/docker/daemon.json"
+	fi
+	version=$(containerd --version 2>/dev/null | sed -n 's/.* v\?\([0-9]*\)\.[0-9].*/\1/p' || :)
+	if [ "$version" = 1 ] && ! grep -qs '^ *enable_cdi *= *true' /etc/containerd/config.toml; then
+		warn "containerd 1 has CDI switched off for Kubernetes: set enable_cdi = true in /etc/containerd/config.toml"
+	fi
+}
+
 # ---- what this machine must have
 make_metadata=
 headers_are_there() {
@@ -166,10 +188,11 @@ if [ -n "$load" ]; then
 		535 | 550 | 570 | 580 | 595) ;;
 		*)
 			warn "the NVIDIA driver is of branch ${branch:-unknown}; no instance is made without" \
-				"tables for it (535, 550, 570, 580 and 595 have some)"
+				"tables for it (535, 550, 570, 580 and 595 have some; docs/install.md says how to hold one)"
 			;;
 		esac
 	fi
+	warn_of_containers
 fi
 if [ ${#lacks[@]} -gt 0 ]; then
 	for why in "${lacks[@]}"; do printf 'install.sh: %s\n' "$why" >&2; done

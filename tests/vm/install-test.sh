@@ -42,6 +42,25 @@ snapshot >/tmp/before
 
 /files/install.sh --dry-run --prebuilt /files/prebuilt >&2
 snapshot | diff /tmp/before - && echo "ok dry run changes nothing"
+# What may stop a container afterwards is told, and stops nothing.
+mkdir /tmp/host
+fake() { printf '#!/bin/sh\necho "%s"\n' "$2" >"/tmp/host/$1"; chmod 755 "/tmp/host/$1"; }
+fake getenforce Enforcing
+fake nvidia-smi Enabled
+fake dockerd "Docker version 26.1.5+dfsg1, build a72d7cd"
+fake containerd "containerd github.com/containerd/containerd 1.7.24~ds1 1.7.24~ds1-6"
+warns() { PATH=/tmp/host:$PATH /files/install.sh --dry-run --prebuilt /files/prebuilt 2>&1; }
+warns >/tmp/said
+[ "$(grep -cE 'SELinux is|in MIG|docker 26 has|containerd 1 has' /tmp/said)" = 4 ] &&
+	echo "ok SELinux, MIG and engines without CDI are told"
+fake getenforce Permissive
+fake nvidia-smi "[N/A]"
+fake dockerd "Docker version 28.0.1, build 068a01e"
+fake containerd "containerd github.com/containerd/containerd/v2 v2.0.2 c507a02"
+warns >/tmp/said
+! grep -E 'SELinux|MIG|docker|containerd' /tmp/said >&2 &&
+	echo "ok and not where nothing is in the way"
+rm -r /tmp/host
 refused /files/install.sh --prebuilt /nowhere && echo "ok nothing to install"
 refused /files/install.sh && echo "ok no headers"
 [ "$(grep -c '^install.sh: no ' /tmp/said)" = 5 ] &&
