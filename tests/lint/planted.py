@@ -229,6 +229,15 @@ FAULTS = (
     one("private_words", "cgpu_km/policy/a.rs", "// A task is parked.\n"),
     one("private_words", "cgpu_km/policy/a.rs", "fn opens_the_twins_once() {}\n"),
     one("private_words", "tests/vm/a.sh", "echo in no table\n", head=SCRIPT),
+    (
+        "terms",
+        "docs/a.md",
+        {
+            "docs/a.md": "an *instance* and a *gadget*\n",
+            "docs/glossary.md": "| instance | a |\n",
+        },
+    ),
+    one("terms", "docs/glossary.md", "| share | b |\n| instance | a |\n", head=""),
     one("subjects", "cgpu_km/policy/a.rs", "/// What it is.\nstruct A;\n"),
     one("subjects", "cgpu_km/policy/a.rs", "/// A.\n///\n/// Where it\n/// is.\nstruct A;\n"),
     one("abi", "docs/a.md", "the ABI is 3\n", head=""),

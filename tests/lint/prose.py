@@ -23,6 +23,8 @@ PRIVATE = {
     r"in\s+no\s+table": "not on the allowlist",
     r"metered|metering": "nothing: it is gone",
 }
+# The words that a reader may have to look up.
+GLOSSARY = "docs/glossary.md"
 # Keys of JSON and metrics that programs read: they stay beside the usual word.
 OLD_KEYS = r"\b(?:twins_mounted|(?:cgpu_instance_compute_)?parked_\w+|mend(?=:))"
 # What people read besides documents.
@@ -130,6 +132,31 @@ def private_words(files, paths):
             yield path, line, f"{found.group(0)!r}: say {usual!r}"
 
 
+def terms(files, paths):
+    """A term that a document introduces (an *instance*) is in the glossary, whose rows are in
+    order and there once."""
+    text = files.get(GLOSSARY, "")
+    rows = [
+        (text.count("\n", 0, row.start()) + 1, row.group(1))
+        for row in re.finditer(r"^\| (?!term |-)([^|]+) \|", text, re.M)
+    ]
+    for (_, before), (line, row) in zip(rows, rows[1:]):
+        if row.lower() <= before.lower():
+            yield GLOSSARY, line, f"{row!r} comes after {before!r}"
+    known = {
+        re.sub(r" \(.*\)", "", term).lower() for _, row in rows for term in row.split(", ")
+    }
+    for path, document in files.items():
+        if not is_document(path) or not rows:
+            continue
+        said = without_code(document)
+        for found in re.finditer(r"\b(?:[Aa]n?|called)\s+\*(\w[^*]*)\*(?!\*)", said):
+            term = " ".join(found.group(1).lower().split())
+            if not {term, term.removesuffix("s")} & known:
+                line = said.count("\n", 0, found.start()) + 1
+                yield path, line, f"introduces {term!r}, which {GLOSSARY} has not"
+
+
 def subjects(files, paths):
     """A doc comment begins with its subject, not with a question word."""
     for path, text in files.items():
@@ -143,4 +170,4 @@ def subjects(files, paths):
             said = doc.group(1) if doc else None
 
 
-RULES = (links, chapters, sentences, private_words, subjects)
+RULES = (links, chapters, sentences, private_words, terms, subjects)

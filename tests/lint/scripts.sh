@@ -4,6 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
+# What some releases of it take for faults: words with a comma in an array, a hyphen in a word, and
+# variables that another script sets or reads, which a machine sources from a path of its own.
+FALSE=SC2034,SC2054,SC2100,SC2154
 failed=0
 while IFS= read -r -d '' file; do
 	[ -f "$file" ] || continue
@@ -25,7 +28,7 @@ while IFS= read -r -d '' file; do
 	*) continue ;;
 	esac
 	if command -v shellcheck >/dev/null; then
-		shellcheck -x -S warning --shell="$([[ $first = *bash* ]] && echo bash || echo dash)" "$file" || failed=1
+		shellcheck -x -S warning --exclude="$FALSE" --shell="$([[ $first = *bash* ]] && echo bash || echo dash)" "$file" || failed=1
 	fi
 done < <(git ls-files -z --cached --others --exclude-standard)
 exit $failed
