@@ -69,6 +69,7 @@ COUNTED = "--count-instructions --limit 1800"
 LINT = (
     ("lint finds what is planted", ["tests/lint/lint.py", "--self-test"]),
     ("lint", ["tests/lint/lint.py"]),
+    ("commands of documents that fail are found", ["tests/documents/documents.py", "--self-test"]),
     ("dead links in the book are found", ["docs/book.py", "--self-test"]),
     ("large frames are found", ["tests/lint/frames.py", "--self-test"]),
     ("kernel faults are found", ["tests/vm/check-log-test.sh"]),
@@ -145,6 +146,7 @@ VM = (
     ("install", ["tests/vm/install-test.sh"]),
     ("container engines", ["tests/vm/engine-test.sh"]),
     ("package", ["tests/vm/package-test.sh"]),
+    ("commands of the documents", ["tests/documents/documents.sh"]),
 )
 DEBUG = (
     ("debug build", ["tests/vm/build.sh", "--kernel", "debug"]),

@@ -191,15 +191,6 @@ check "with the reason" told "take at most"
 check "nothing is left of what was refused" sh -c \
 	"cgpuctl inst list | grep -q 'No instances' && [ ! -e /run/cgpu/hook ]"
 
-# ---- the operator's day: README's commands, in their order
-while read -r line; do
-	# The machine has no network and no copy of that image.
-	command=$(echo "$line" | sed "s,^podman run,& --network=none,;
-		s,nvidia/cuda:[^ ]* nvidia-smi$,$IMAGE /cgpu-guest --version,")
-	check "README: $line" run sh -c "$command"
-done </files/operations
-check "README leaves no instance" sh -c "cgpuctl inst list | grep -q 'No instances'"
-
 # shellcheck source-path=SCRIPTDIR source=engine-docker.sh
 . /files/engine-docker.sh
 

@@ -24,7 +24,6 @@ for hook in "$CGPU_TREE"/dist/hooks/*.json; do
 	sed 's,@SBIN@,/bin,' "$hook" >"$work/hooks/$(basename "$hook")"
 done
 sed 's,@SBIN@,/bin,' "$CGPU_TREE/dist/cgpu.rules" >"$work/cgpu.rules"
-"$here/operations.py" >"$work/operations"
 cat >"$work/containers.conf" <<'END'
 [containers]
 log_driver = "k8s-file"
@@ -59,7 +58,7 @@ rc=0
 "$here/run.sh" --no-build --name engine --memory 2560 --limit "${LIMIT:-900}" "${files[@]}" \
 	--file "$work/containers.conf:/etc/containers/containers.conf" \
 	--file "$work/storage.conf:/etc/containers/storage.conf" \
-	--file "$work/image.tar" --file "$work/hooks" --file "$work/operations" \
+	--file "$work/image.tar" --file "$work/hooks" \
 	--file "$work/image/trace.jsonl.xz" \
 	--file "$work/cgpu.rules:/usr/lib/udev/rules.d/71-cgpu.rules" \
 	--file "$here/guest-check.sh" --file "$here/engine-docker.sh" \

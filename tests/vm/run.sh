@@ -12,6 +12,7 @@
 #   --load WORDS           what to load before the command: driver, module ("driver module"); both
 #                          are in /modules, and what is loaded at the end is unloaded
 #   --file FROM[:TO]       puts a file into the machine, at /files/NAME or TO; may be repeated
+#   --folder FROM:TO       puts a folder there, with its links as they are; may be repeated
 #   --limit SECONDS        the machine is stopped after that (120)
 #   --memory MIB           (1024; debug kernel and real driver 2048)
 #   --count-instructions   one processor, whose clock counts its instructions as nanoseconds
@@ -27,7 +28,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 kernel=stock without='' driver=stand-in gpus=1 fake='' load='driver module' limit=120 memory='' \
-	leaks=no plugin='' keep='' name='' files=() build=yes
+	leaks=no plugin='' keep='' name='' files=() folders=() build=yes
 processors=(-accel tcg,thread=multi -smp 2)
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -38,6 +39,7 @@ while [ $# -gt 0 ]; do
 	--fake) fake=$2; shift ;;
 	--load) load=$2; shift ;;
 	--file) files+=("$2"); shift ;;
+	--folder) folders+=("$2"); shift ;;
 	--limit) limit=$2; shift ;;
 	--memory) memory=$2; shift ;;
 	--count-instructions)
@@ -126,6 +128,10 @@ for file in "${files[@]}"; do
 	[ -r "$from" ] || die "cannot read $from"
 	mkdir -p "$stage$(dirname "$to")"
 	cp -rL "$from" "$stage$to"
+done
+for folder in "${folders[@]}"; do
+	mkdir -p "$(dirname "$stage${folder#*:}")"
+	cp -al "${folder%%:*}" "$stage${folder#*:}"
 done
 if [ "$driver" = real ]; then
 	real_stage "$stage" "$out"
