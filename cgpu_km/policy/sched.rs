@@ -78,6 +78,7 @@ mod costs;
 mod door;
 mod doubt;
 mod fleet;
+mod free_time;
 mod habits;
 mod instance;
 mod lag;

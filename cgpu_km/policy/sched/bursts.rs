@@ -60,7 +60,7 @@ impl Scheduler {
     }
 
     /// Changes each instance by what `see` makes of it and the others, if it makes anything.
-    fn update_each<T>(
+    pub(super) fn update_each<T>(
         &mut self,
         see: impl Fn(&Self, &SchedInstance) -> Option<T>,
         change: impl Fn(&mut SchedInstance, T),

@@ -307,6 +307,11 @@ impl Habits {
         self.working = true;
     }
 
+    /// The driver's samples saw that it paused.
+    pub(super) fn seen_to_pause(&mut self) {
+        self.believed = SILENCES_BELIEVED_AFTER_THINKING;
+    }
+
     /// A sample of the driver's saw nobody at work.
     pub(super) fn nobody_seen(&mut self) {
         self.samples_without_work = self.samples_without_work.saturating_add(1);

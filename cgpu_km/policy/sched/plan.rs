@@ -3,6 +3,7 @@
 
 use super::{
     authority::{InstanceId, Position},
+    doubt::DoubtReason,
     instance::{ChannelsOn, SchedInstance, DEFAULT_SLICE_US},
     scheduler::Scheduler,
     time::Nanos,
@@ -74,6 +75,7 @@ impl Scheduler {
             if mode != self.mode {
                 self.charge(now);
                 self.end_window(now);
+                self.note_free_time(now, mode);
                 self.mode = mode;
                 if mode == Mode::Windows {
                     self.turn.resume(now);
@@ -92,6 +94,17 @@ impl Scheduler {
             }
         }
         self.wish(now);
+    }
+
+    /// The GPU goes over to another mode. An instance that had it for itself was not heard: the
+    /// driver's samples tell how it worked.
+    fn note_free_time(&mut self, now: Nanos, next: Mode) {
+        if next == Mode::Free {
+            self.free_time.begin(now);
+        } else if self.mode == Mode::Free && self.free_time.end(now) {
+            self.doubt.begin(now, DoubtReason::Silent);
+            self.doubt.hurry(now);
+        }
     }
 
     fn choose(&self) -> Mode {

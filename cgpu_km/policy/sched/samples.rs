@@ -9,6 +9,7 @@
 
 use super::{
     authority::Action,
+    instance::SchedInstance,
     rules::Terms,
     scheduler::Scheduler,
     time::{Nanos, MS},
@@ -17,6 +18,9 @@ use crate::{policy::ProcessId, uapi::Mode};
 
 /// The newest sample is not older than this.
 const PERIOD: Nanos = 170 * MS;
+
+/// So many samples tell how much of the time an instance was at work.
+const ENOUGH_TO_LEARN: usize = 12;
 
 /// A sample of the driver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,13 +52,21 @@ impl Scheduler {
         let newest = ring.clone().map(|sample| sample.stamp).max().unwrap_or(0);
         let known = self.doubt.samples_read(newest);
         self.charge(now);
+        let free_time = self.free_time;
+        // The moments of new samples, by this clock, and which processes they saw.
+        let seen = ring
+            .filter(|sample| sample.stamp > known)
+            .map(|Sample { stamp, process }| {
+                let age = newest.saturating_sub(stamp).saturating_add(PERIOD);
+                (now.saturating_sub(age), process)
+            });
+        let was_free = |(at, _): &(Nanos, Option<ProcessId>)| free_time.contains(*at);
+        self.learn_pauses(seen.clone().filter(was_free).map(|(_, process)| process));
         let capped = |terms: Terms| self.rules.cap(terms.weight).is_some();
-        for Sample { stamp, process } in ring.filter(|sample| sample.stamp > known) {
+        for (at, process) in seen.filter(|sample| !was_free(sample)) {
             let owner = process.and_then(|process| self.fleet.owner_of(process));
-            let age = newest.saturating_sub(stamp).saturating_add(PERIOD);
             // A sample from before an instance was last heard of tells nothing of its silence.
-            let at = now.saturating_sub(age);
-            let silent_then = |i: &&mut super::instance::SchedInstance| at > i.habits.heard_at();
+            let silent_then = |i: &&mut SchedInstance| at > i.habits.heard_at();
             for instance in self.fleet.instances_mut().filter(silent_then) {
                 match process {
                     Some(_) if owner == Some(instance.id) => {
@@ -67,5 +79,25 @@ impl Scheduler {
                 }
             }
         }
+    }
+
+    /// Samples of the free time saw these processes. An instance that paused for much of it is
+    /// known to pause, and is owed its burst: it left the GPU to others, who did not want it.
+    fn learn_pauses(&mut self, seen: impl Iterator<Item = Option<ProcessId>> + Clone) {
+        let all = seen.clone().count();
+        if all < ENOUGH_TO_LEARN {
+            return;
+        }
+        let by = |scheduler: &Self, instance: &SchedInstance| {
+            let owners = seen.clone().flatten();
+            let owners = owners.filter_map(|process| scheduler.fleet.owner_of(process));
+            let at_work = owners.filter(|owner| *owner == instance.id).count();
+            let paused = at_work > 0 && at_work.saturating_mul(4) <= all.saturating_mul(3);
+            paused.then(|| scheduler.burst_of(instance))
+        };
+        self.update_each(by, |instance, burst| {
+            instance.habits.seen_to_pause();
+            instance.lag.grow(burst, burst);
+        });
     }
 }

@@ -7,6 +7,7 @@ use super::{
     costs::Costs,
     doubt::Doubt,
     fleet::{Fleet, NewChannel},
+    free_time::FreeTime,
     instance::SchedInstance,
     limit::CallLimit,
     rules::{Misfit, Rules, Terms},
@@ -76,6 +77,7 @@ pub struct Scheduler {
     pub(super) turn: GpuTurn,
     pub(super) slices: SliceStage,
     pub(super) doubt: Doubt,
+    pub(super) free_time: FreeTime,
     pub(super) mode: Mode,
     /// The time until then is charged to the instances that had the GPU, but for a window's.
     pub(super) charged_until: Nanos,
@@ -109,6 +111,7 @@ impl Scheduler {
             turn: GpuTurn::new(),
             slices: SliceStage::new(),
             doubt: Doubt::new(),
+            free_time: FreeTime::default(),
             mode: Mode::Free,
             charged_until: 0,
             pending: None,

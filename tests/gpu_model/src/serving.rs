@@ -129,20 +129,22 @@ const LOOK_AT_STEPS: Nanos = MS / 5;
 
 /// Lets these tenants run for so long.
 pub fn serve(driven: &mut Driven, tenants: &[(Tenant, Terms)], length: Nanos) -> Vec<Came> {
-    serve_until_others_come(driven, tenants, &[], length)
+    serve_until_others_come(driven, tenants, &[], length, 0)
 }
 
 /// Lets tenants run for so long, the late ones from when the others have run for [`BEFORE`].
+/// `chance`: which sequence of requests the first one has.
 pub fn serve_until_others_come(
     driven: &mut Driven,
     tenants: &[(Tenant, Terms)],
     late: &[(Tenant, Terms)],
     length: Nanos,
+    chance: usize,
 ) -> Vec<Came> {
     let began = driven.world.now();
     let (from, end) = (began + BEFORE, began + BEFORE + length);
     let mut running: Vec<Running> = Vec::new();
-    for (number, (tenant, terms)) in tenants.iter().enumerate() {
+    for (number, (tenant, terms)) in (chance..).zip(tenants) {
         running.push(Running::start(driven, number, *tenant, *terms, end));
     }
     let has_steps = |(tenant, _): &(Tenant, Terms)| matches!(tenant, Tenant::Steps { .. });
@@ -156,7 +158,7 @@ pub fn serve_until_others_come(
     while driven.world.now() < end {
         let now = driven.world.now();
         if before.is_empty() && now >= from {
-            for (number, (tenant, terms)) in (tenants.len()..).zip(late) {
+            for (number, (tenant, terms)) in (chance + tenants.len()..).zip(late) {
                 running.push(Running::start(driven, number, *tenant, *terms, end));
             }
             before = running.iter().map(|r| r.ran(driven)).collect();

@@ -350,6 +350,35 @@ fn old_samples_tell_nothing() {
     assert!(!bench.view(A).working);
 }
 
+/// Nobody hears the launches of an instance that is alone. The samples of that time tell whether it
+/// paused: then it is owed its burst when another one comes.
+#[test]
+fn samples_tell_whether_a_loner_paused() {
+    for (at_work, owed) in [(1, BURST_DEFAULT), (2, BURST_DEFAULT), (4, 0)] {
+        let mut bench = Bench::of_two([1, 1]);
+        bench.run(3000 * MS, &[A]);
+        assert_eq!(bench.mode(), Mode::Free);
+        assert!(reads(&bench).is_empty());
+        bench.run(20 * MS, &[A, B]);
+        assert_eq!(reads(&bench).len(), 1);
+        // At work in so many samples of four.
+        let now = bench.now;
+        let ring =
+            (1..=18).map(|index| sample(index * 167 * MS, (index % 4 < at_work).then_some(A)));
+        bench.sched.samples(now, ring);
+        assert_eq!(bench.view(A).owed, owed, "{at_work} of 4");
+    }
+}
+
+/// A short time alone has too few samples.
+#[test]
+fn a_short_time_alone_tells_nothing() {
+    let mut bench = Bench::of_two([1, 1]);
+    bench.run(1500 * MS, &[A]);
+    bench.run(20 * MS, &[A, B]);
+    assert!(reads(&bench).is_empty());
+}
+
 #[test]
 fn a_sample_of_a_stranger_is_nobodys() {
     let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
