@@ -132,10 +132,20 @@ struct fake_map_context {		/* nv_alloc_mapping_context_t */
 	struct fake_mem *mem;		/* sysmem only; a reference */
 };
 
-struct fake_export {			/* an object exported on a ctl file */
+#define FAKE_SLICE_US	(128 << 3)	/* of a new group (kernel_fifo_gv100.c) */
+
+struct fake_tsg {			/* a group of channels, or a copy of it */
+	struct fake_group *group;	/* a reference */
+	u64 timeslice;
+	u32 notes[2];			/* handles: for errors, for ECC's */
+	bool copied;
+};
+
+struct fake_export {			/* what an object stands for: a copy does */
 	const struct fake_class *class;	/* NULL: the slot is empty */
 	struct fake_mem *mem;
 	struct fake_gpu *gpu;
+	struct fake_tsg tsg;		/* of KIND_TSG */
 };
 
 /* nv_linux_file_private_t with nv_file_private_t in it */
@@ -196,17 +206,10 @@ struct fake_object {
 	struct nv_share_policy policy[4];
 	u32 policies;
 	union {
-		/* model: its group in the engine, or GM_NONE */
-		struct {
-			struct fake_group *group;
-			u32 model, objects;	/* with a context */
-			u64 timeslice;
-			u32 notes[2];	/* handles: for errors, for ECC's */
-		} tsg;
-		/* group: that of a channel without one; both may be GM_NONE */
+		struct fake_tsg tsg;
 		struct {
 			struct fake_channel *channel;
-			u32 idled, group, model, objects;
+			u32 idled, model;	/* in the engine, or GM_NONE */
 			bool disabled;
 		} channel;
 		struct { u32 type; } engine;	/* KIND_ENGINE: NV2080 */
@@ -331,8 +334,8 @@ u32 fake_alloc_object(u32 client, u32 parent, u32 *new, u32 class, u64 params,
 u32 fake_construct(struct fake_client *client, u32 parent, u32 *new,
 		   const struct fake_class *class, void *params,
 		   const struct fake_sec *sec, struct fake_call *log);
-u32 fake_context_model(struct fake_object *o);
-u32 *fake_context_objects(struct fake_object *o);
+u32 fake_context_model(const struct fake_object *o);
+u32 *fake_context_objects(const struct fake_object *o);
 
 /* fake_heap.c */
 u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
@@ -409,9 +412,9 @@ bool fake_may(struct fake_object *src, struct fake_client *dst, u32 mask);
 bool fake_may_dup(struct fake_object *src, struct fake_client *dst);
 bool fake_pid_owns(struct fake_object *src);
 bool fake_can_copy(const struct fake_class *class);
+void fake_describe(const struct fake_object *o, struct fake_export *e);
 u32 fake_copy_object(struct fake_client *dst, u32 parent, u32 *handle,
-		     const struct fake_class *class, struct fake_gpu *gpu,
-		     struct fake_mem *mem);
+		     const struct fake_export *from);
 
 /* fake_export.c */
 u32 fake_export_control(struct fake_client *client, u32 cmd, void *params,
@@ -460,13 +463,16 @@ void fake_clients_show(struct seq_file *m);
 /* fake_fifo.c; all under rm_lock */
 struct fake_group;
 struct fake_channel;
-u32 fake_group_new(struct fake_gpu *gpu, u32 engine, struct fake_group **out);
+u32 fake_group_new(struct fake_gpu *gpu, u32 engine, pid_t pid,
+		   struct fake_group **out);
 struct fake_group *fake_group_get(struct fake_group *group);
 void fake_group_put(struct fake_group *group);
-bool fake_group_computes(const struct fake_group *group);
+u32 fake_group_model(const struct fake_group *group, const struct fake_gpu *gpu);
+u32 *fake_group_objects(struct fake_group *group);
 u32 fake_channel_new(struct fake_group *group, struct fake_channel **out);
 struct fake_channel *fake_channel_get(struct fake_channel *channel);
 void fake_channel_put(struct fake_channel *channel);
+struct fake_group *fake_channel_group(const struct fake_channel *channel);
 u32 fake_channel_id(const struct fake_channel *channel);
 u32 fake_channel_runlist(const struct fake_channel *channel);
 

@@ -209,7 +209,6 @@ static u32 make_tsg(struct fake_object *o, struct nv_tsg_params *p)
 	struct fake_object *va = NULL;
 	u32 status;
 
-	o->tsg.model = GM_NONE;
 	if (p->vaspace) {
 		va = fake_object(o->client, p->vaspace);
 		if (!va)
@@ -222,16 +221,14 @@ static u32 make_tsg(struct fake_object *o, struct nv_tsg_params *p)
 	status = fake_depend(o, va);
 	if (status != NV_OK)
 		return status;
-	status = fake_group_new(o->gpu, p->engine, &o->tsg.group);
+	status = fake_group_new(o->gpu, p->engine, o->client->pid,
+				&o->tsg.group);
 	if (status != NV_OK)
 		return status;
 	next_cid++;
 	o->tsg.notes[0] = p->error_object;
 	o->tsg.notes[1] = p->ecc_object;
-	o->tsg.timeslice = 128 << 3;	/* kernel_fifo_gv100.c */
-	if (fake_group_computes(o->tsg.group))
-		o->tsg.model = fake_engine_group(o->gpu, o->tsg.timeslice,
-						o->client->pid);
+	o->tsg.timeslice = FAKE_SLICE_US;
 	return NV_OK;
 }
 
@@ -266,7 +263,6 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 	struct fake_group *group;
 	u32 status, model;
 
-	o->channel.group = GM_NONE;
 	o->channel.model = GM_NONE;
 	if (p->context_share) {
 		share = fake_object(o->client, p->context_share);
@@ -293,26 +289,19 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 		return status;
 	/* a channel without a group gets one of its own, and so a context */
 	if (o->parent->class->kind == KIND_TSG) {
-		/* one that came out of a descriptor stands for nothing here */
-		if (!o->parent->tsg.group)
-			return NV_ERR_INVALID_STATE;
 		group = fake_group_get(o->parent->tsg.group);
-		model = o->parent->tsg.model;
 		take_notes(o, p->error_object ?: o->parent->tsg.notes[0]);
 		take_notes(o, p->ecc_object ?: o->parent->tsg.notes[1]);
 	} else {
-		status = fake_group_new(o->gpu, p->engine, &group);
+		status = fake_group_new(o->gpu, p->engine, o->client->pid,
+					&group);
 		if (status != NV_OK)
 			return status;
-		model = GM_NONE;
 		take_notes(o, p->error_object);
 		take_notes(o, p->ecc_object);
 	}
 	status = fake_channel_new(group, &o->channel.channel);
-	if (status == NV_OK && o->parent->class->kind != KIND_TSG &&
-	    fake_group_computes(group))
-		model = o->channel.group = fake_engine_group(o->gpu, 128 << 3,
-							     o->client->pid);
+	model = fake_group_model(group, o->gpu);
 	fake_group_put(group);
 	if (status != NV_OK)
 		return status;
@@ -326,32 +315,22 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 	return NV_OK;
 }
 
-/* A channel in a group has its group's context. */
-static struct fake_object *context_holder(struct fake_object *o)
+/* The group of channels, whose context all of its channels have. */
+static struct fake_group *context_of(const struct fake_object *o)
 {
-	if (o->class->kind == KIND_CHANNEL && o->parent->class->kind == KIND_TSG)
-		return o->parent;
-	return o;
+	return o->class->kind == KIND_TSG ? o->tsg.group :
+		fake_channel_group(o->channel.channel);
 }
 
 /* The engine's group of a channel group or a channel; may be GM_NONE. */
-u32 fake_context_model(struct fake_object *o)
+u32 fake_context_model(const struct fake_object *o)
 {
-	o = context_holder(o);
-	return o->class->kind == KIND_TSG ? o->tsg.model : o->channel.group;
+	return fake_group_model(context_of(o), o->gpu);
 }
 
-/*
- * How many objects there are of the class KernelGraphicsObject in its context.
- * The driver makes the context with the first (kernel_graphics_object.c,
- * kgrobjConstruct_IMPL()) and sets no mode then: taken to be WFI, the first of
- * ctrl2080gr.h, in which a kernel runs to its end.
- */
-u32 *fake_context_objects(struct fake_object *o)
+u32 *fake_context_objects(const struct fake_object *o)
 {
-	o = context_holder(o);
-	return o->class->kind == KIND_TSG ? &o->tsg.objects :
-					    &o->channel.objects;
+	return fake_group_objects(context_of(o));
 }
 
 /* fifo/usermode_api.c:usrmodeConstruct_IMPL(): bBar1Mapping, bPriv */

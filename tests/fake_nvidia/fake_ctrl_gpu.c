@@ -502,7 +502,7 @@ static u32 set_timeslice(struct fake_ctrl *c)
 		return NV_ERR_INVALID_ARGUMENT;
 	fake_engine_begin(c->gpu, GM_TIMESLICE, &call);
 	c->object->tsg.timeslice = *(u64 *)c->params;
-	fake_engine_timeslice(c->gpu, c->object->tsg.model,
+	fake_engine_timeslice(c->gpu, fake_context_model(c->object),
 			      c->object->tsg.timeslice);
 	fake_engine_end(&call);
 	return NV_OK;
@@ -513,7 +513,7 @@ static u32 preempt(struct fake_ctrl *c)
 	struct fake_engine_call call;
 
 	fake_engine_begin(c->gpu, GM_PREEMPT, &call);
-	fake_engine_preempt(c->gpu, c->object->tsg.model);
+	fake_engine_preempt(c->gpu, fake_context_model(c->object));
 	fake_engine_end(&call);
 	return NV_OK;
 }

@@ -368,9 +368,12 @@ static void add_object(struct account *a, const struct fake_object *o)
 {
 	const struct gm_gpu *model = &o->gpu->engine->model;
 	bool is_group = o->class->kind == KIND_TSG;
-	u32 group = is_group ? o->tsg.model : o->channel.group;
+	/* a copy is the same group, and so is its channels' */
+	bool is_first = is_group ? !o->tsg.copied :
+				   o->parent->class->kind != KIND_TSG;
+	u32 group = fake_context_model(o);
 
-	if (group != GM_NONE) {
+	if (is_first && group != GM_NONE) {
 		a->ran += model->groups[group].ran;
 		a->visits += model->groups[group].visits;
 		a->waits += model->groups[group].waits;

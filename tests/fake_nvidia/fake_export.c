@@ -22,6 +22,7 @@ static void put(struct fake_export *e)
 		e->mem->holders--;
 		fake_mem_put(e->mem);
 	}
+	fake_group_put(e->tsg.group);
 	memset(e, 0, sizeof(*e));
 }
 
@@ -46,12 +47,13 @@ static u32 export_object(struct fake_client *client, u32 handle,
 		return NV_ERR_OBJECT_NOT_FOUND;
 	if (!fake_can_copy(o->class))
 		return NV_ERR_INVALID_ARGUMENT;
-	e->class = o->class;
-	e->gpu = o->mem ? o->mem->gpu : o->gpu;
-	if (o->mem) {
-		e->mem = fake_mem_get(o->mem);
+	fake_describe(o, e);
+	if (e->mem) {
+		fake_mem_get(e->mem);
 		e->mem->holders++;
 	}
+	if (e->tsg.group)
+		fake_group_get(e->tsg.group);
 	*device = o->gpu ? o->gpu->device_instance : NV_MAX_DEVICES;
 	return NV_OK;
 }
@@ -93,8 +95,7 @@ static u32 import_object(struct fake_client *client, u32 parent, u32 *handle,
 		*type = e->mem->place == PLACE_VIDMEM ? TYPE_VIDMEM :
 							TYPE_SYSMEM;
 	}
-	return fake_copy_object(client, parent, handle, e->class, e->gpu,
-				e->mem);
+	return fake_copy_object(client, parent, handle, e);
 }
 
 struct export_to_fd {			/* 0x3d05 */

@@ -23,6 +23,7 @@ struct fake_group {
 	struct fake_gpu *gpu;
 	u32 id, runlist;
 	bool compute;
+	u32 model, objects;	/* of the engine, or GM_NONE; with a context */
 	u64 held;
 	u32 chunks, used;	/* of the pool; with a channel in it */
 };
@@ -63,7 +64,8 @@ static u32 take_id(unsigned long *ids)
 }
 
 /* kchangrpapiConstruct_IMPL(), kfifoChidMgrAllocChannelGroupHwID_IMPL() */
-u32 fake_group_new(struct fake_gpu *gpu, u32 engine, struct fake_group **out)
+u32 fake_group_new(struct fake_gpu *gpu, u32 engine, pid_t pid,
+		   struct fake_group **out)
 {
 	struct fake_group *group;
 	u32 id;
@@ -85,8 +87,11 @@ u32 fake_group_new(struct fake_gpu *gpu, u32 engine, struct fake_group **out)
 	group->id = id;
 	group->runlist = runlist_of(engine);
 	group->compute = engine == NV2080_ENGINE_TYPE_GRAPHICS;
-	if (group->compute)
+	group->model = GM_NONE;
+	if (group->compute) {
 		fake_context(gpu, &group->held, true);
+		group->model = fake_engine_group(gpu, FAKE_SLICE_US, pid);
+	}
 	*out = group;
 	return NV_OK;
 }
@@ -103,16 +108,30 @@ void fake_group_put(struct fake_group *group)
 	lockdep_assert_held(&rm_lock);
 	if (!group || --group->refs)
 		return;
-	if (group->compute)
+	if (group->compute) {
 		fake_context(group->gpu, &group->held, false);
+		fake_engine_group_free(group->gpu, group->model);
+	}
 	fake_pool(group->gpu, -(s64)(group->chunks * CHUNK));
 	__clear_bit(group->id, group->gpu->groups);
 	fake_free(group);
 }
 
-bool fake_group_computes(const struct fake_group *group)
+/* The engine's group; GM_NONE in the engine of a GPU that is not the group's. */
+u32 fake_group_model(const struct fake_group *group, const struct fake_gpu *gpu)
 {
-	return group->compute;
+	return group->gpu == gpu ? group->model : GM_NONE;
+}
+
+/*
+ * How many objects there are of the class KernelGraphicsObject in its context.
+ * The driver makes the context with the first (kernel_graphics_object.c,
+ * kgrobjConstruct_IMPL()) and sets no mode then: taken to be WFI, the first of
+ * ctrl2080gr.h, in which a kernel runs to its end.
+ */
+u32 *fake_group_objects(struct fake_group *group)
+{
+	return &group->objects;
 }
 
 /*
@@ -163,6 +182,11 @@ void fake_channel_put(struct fake_channel *channel)
 	channel->group->used--;
 	fake_group_put(channel->group);
 	fake_free(channel);
+}
+
+struct fake_group *fake_channel_group(const struct fake_channel *channel)
+{
+	return channel->group;
 }
 
 u32 fake_channel_id(const struct fake_channel *channel)

@@ -131,14 +131,11 @@ static void free_leaf(struct fake_object *o)
 	}
 	list_for_each_entry_safe(map, next_map, &o->maps, list)
 		fake_cpu_map_free(o->gpu, map);
-	if (o->class->kind == KIND_TSG) {
-		fake_engine_group_free(o->gpu, o->tsg.model);
+	if (o->class->kind == KIND_TSG)
 		fake_group_put(o->tsg.group);
-	}
 	if (o->class->kind == KIND_CHANNEL && o->channel.channel) {
 		fake_engine_channel_free(o->gpu, o->channel.model,
 					 fake_channel_id(o->channel.channel));
-		fake_engine_group_free(o->gpu, o->channel.group);
 		fake_channel_put(o->channel.channel);
 	}
 	if (o->class->kind == KIND_SUBDEVICE)

@@ -108,9 +108,18 @@ bool fake_can_copy(const struct fake_class *class)
 	}
 }
 
+/* What a copy of an object stands for, for as long as there is the object. */
+void fake_describe(const struct fake_object *o, struct fake_export *e)
+{
+	e->class = o->class;
+	e->mem = o->mem;
+	e->gpu = o->mem ? o->mem->gpu : o->gpu;
+	if (o->class->kind == KIND_TSG)
+		e->tsg = o->tsg;
+}
+
 u32 fake_copy_object(struct fake_client *dst, u32 hparent, u32 *handle,
-		     const struct fake_class *class, struct fake_gpu *gpu,
-		     struct fake_mem *mem)
+		     const struct fake_export *from)
 {
 	struct fake_object *parent = fake_object(dst, hparent), *o;
 	u32 status;
@@ -120,16 +129,24 @@ u32 fake_copy_object(struct fake_client *dst, u32 hparent, u32 *handle,
 	status = fake_handle_assign(dst, handle);
 	if (status != NV_OK)
 		return status;
-	status = fake_object_new(dst, parent, *handle, class, &o);
+	status = fake_object_new(dst, parent, *handle, from->class, &o);
 	if (status != NV_OK)
 		return status;
-	if (gpu)
-		o->gpu = gpu;
-	if (class->kind == KIND_TSG)
-		o->tsg.model = GM_NONE;
-	if (mem) {
-		o->mem = fake_mem_get(mem);
-		mem->holders++;
+	if (from->gpu && from->class->kind != KIND_TSG)
+		o->gpu = from->gpu;
+	if (from->mem) {
+		o->mem = fake_mem_get(from->mem);
+		o->mem->holders++;
+	}
+	/*
+	 * kchangrpapiCopyConstruct_IMPL(): one more of the group. The channels
+	 * that are made in it are of the GPU above them (gpuGetByRef()),
+	 * whatever GPU the group is of.
+	 */
+	if (from->class->kind == KIND_TSG) {
+		o->tsg = from->tsg;
+		o->tsg.copied = true;
+		fake_group_get(o->tsg.group);
 	}
 	return NV_OK;
 }
@@ -137,6 +154,7 @@ u32 fake_copy_object(struct fake_client *dst, u32 hparent, u32 *handle,
 u32 fake_dup(struct nvos55 *p, const struct fake_sec *sec)
 {
 	struct fake_client *dst, *src;
+	struct fake_export from = {};
 	struct fake_object *o;
 	u32 status, handle = p->object;
 
@@ -156,22 +174,12 @@ u32 fake_dup(struct nvos55 *p, const struct fake_sec *sec)
 		status = NV_ERR_INVALID_ARGUMENT;
 	else if (!fake_may_dup(o, dst))
 		status = NV_ERR_INSUFFICIENT_PERMISSIONS;
-	else
-		status = fake_copy_object(dst, p->parent, &handle, o->class,
-					  o->mem ? o->mem->gpu : o->gpu,
-					  o->mem);
-	if (status == NV_OK) {
-		struct fake_object *copy = fake_object(dst, handle);
-
-		/* kchangrpapiCopyConstruct_IMPL(): one more of the group */
-		if (copy->class->kind == KIND_TSG) {
-			copy->tsg = o->tsg;
-			copy->tsg.model = GM_NONE;
-			if (copy->tsg.group)
-				fake_group_get(copy->tsg.group);
-		}
-		p->object = handle;
+	else {
+		fake_describe(o, &from);
+		status = fake_copy_object(dst, p->parent, &handle, &from);
 	}
+	if (status == NV_OK)
+		p->object = handle;
 out:
 	mutex_unlock(&rm_lock);
 	return status;

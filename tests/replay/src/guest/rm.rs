@@ -204,11 +204,16 @@ pub fn export(client: &Client, object: u32, fd: i32) -> Result<(), Failure> {
 
 /// OS_UNIX_IMPORT_OBJECT_FROM_FD: takes it out of there; the copy's handle.
 pub fn import(client: &Client, handle: u32, fd: i32) -> Result<u32, Failure> {
+    import_below(client, DEVICE_HANDLE, handle, fd)
+}
+
+/// The same below another device of the client's.
+pub fn import_below(client: &Client, device: u32, handle: u32, fd: i32) -> Result<u32, Failure> {
     let mut params = [0; 20];
     params[..4].copy_from_slice(&fd.to_le_bytes());
     put_u32(&mut params, 4, 1);
-    put_u32(&mut params, 8, DEVICE_HANDLE);
-    put_u32(&mut params, 12, DEVICE_HANDLE);
+    put_u32(&mut params, 8, device);
+    put_u32(&mut params, 12, device);
     put_u32(&mut params, 16, handle);
     control(
         client.ctl,

@@ -18,10 +18,11 @@ use crate::{
     standin, sys as os,
 };
 
-const GROUP: u32 = 0x5C00_0020;
+/// Its group.
+pub(in crate::guest) const GROUP: u32 = 0x5C00_0020;
 const CHANNEL: u32 = 0x5C00_0021;
 /// HOPPER_CHANNEL_GPFIFO_A.
-const GPFIFO: u32 = 0xC86F;
+pub(in crate::guest) const GPFIFO: u32 = 0xC86F;
 /// NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN.
 const GET_TOKEN: u32 = 0xC36F_0108;
 

@@ -21,6 +21,7 @@ mod clients;
 mod controls;
 mod escapes;
 mod files;
+mod groups;
 mod host_memory;
 mod limits;
 mod lists;
@@ -146,6 +147,7 @@ fn own() -> impl Iterator<Item = &'static Own> {
         stale::ATTACKS,
         limits::OWN_ATTACKS,
         host_memory::ATTACKS,
+        groups::ATTACKS,
     ]
     .into_iter()
     .flatten()

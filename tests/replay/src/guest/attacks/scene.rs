@@ -67,7 +67,7 @@ pub(super) struct Gpus {
     pub(super) pci: (u8, u8),
 }
 
-fn gpus() -> Result<Gpus, String> {
+pub(super) fn gpus() -> Result<Gpus, String> {
     static FOUND: OnceLock<Gpus> = OnceLock::new();
     if let Some(found) = FOUND.get() {
         return Ok(found.clone());

@@ -26,7 +26,7 @@ mod procfs;
 mod scratch;
 mod shared_data;
 mod tenants;
-mod turns;
+pub(super) mod turns;
 mod unload;
 mod uvm;
 

@@ -19,10 +19,10 @@ pub(super) const TESTS: &[Test] = &[
 ];
 
 /// The policy of the GPU, put back when this goes.
-pub(super) struct Policy(String);
+pub(in crate::guest) struct Policy(String);
 
 impl Policy {
-    pub(super) fn set(number: &str) -> Result<Self, String> {
+    pub(in crate::guest) fn set(number: &str) -> Result<Self, String> {
         let before = at("policy", std::fs::read_to_string(proc("policy")))?;
         put("policy", number)?;
         Ok(Self(before.trim().to_owned()))

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Copies of groups of channels, and of those behind descriptors.
+
+use super::{
+    attack::Own,
+    scene::{clean_up, gpus, Place, GPU, LIMIT, MIB, OWN},
+};
+use crate::{
+    bytes::put_u32,
+    control::Control,
+    guest::{
+        instance::Instance,
+        process::spawn,
+        rm,
+        suite::{
+            doorbell::{put, wait_for},
+            turns::Policy,
+        },
+        tools::second_gpu,
+        work::{Account, Work, GPFIFO, GROUP},
+    },
+    standin, sys,
+};
+
+pub(super) const ATTACKS: &[Own] = &[
+    Own {
+        name: "channel group taken out on another GPU (OS_UNIX_IMPORT_OBJECT_FROM_FD)",
+        function: "kernel_channel_group_api.c:kchangrpapiCopyConstruct_IMPL",
+        run: on_another_gpu,
+    },
+    Own {
+        name: "channel group copied to run beyond its part (RM_DUP_OBJECT)",
+        function: "kernel_channel_group_api.c:kchangrpapiCopyConstruct_IMPL",
+        run: beyond_the_part,
+    },
+];
+
+/// A group of the program's own, its device on the other GPU, and what is made of the group.
+const GROUP_HERE: u32 = OWN;
+const DEVICE_THERE: u32 = OWN + 1;
+const COPY: u32 = OWN + 2;
+/// A channel in the copy.
+const CHANNEL: u32 = OWN + 3;
+
+/// Makes a group for compute.
+fn group(client: &rm::Client) -> Result<(), String> {
+    let mut params = [0; 20];
+    put_u32(&mut params, 12, 1);
+    let made = client.alloc(
+        rm::DEVICE_HANDLE,
+        GROUP_HERE,
+        rm::CHANNEL_GROUP,
+        &mut params,
+    );
+    made.map(drop).map_err(|e| format!("group: {e}"))
+}
+
+/// Opens a node of a program's.
+fn open(folder: &str, node: &str) -> Result<i32, String> {
+    let path = format!("{folder}/{node}");
+    let opened = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC);
+    opened.map_err(|errno| format!("{path}: errno {errno}"))
+}
+
+/// Takes a group out of a descriptor below a device of another GPU.
+fn import_there(place: Place, other: u32) -> Result<Result<u32, rm::Failure>, String> {
+    let folder = place.folder("attacker");
+    let known = gpus()?;
+    let client = rm::Client::open(&folder, GPU, known.instance);
+    let client = client.map_err(|e| format!("client: {e}"))?;
+    let there = open(&folder, &format!("nvidia{other}"))?;
+    let mut device = [0; 56];
+    put_u32(&mut device, 0, known.other.1);
+    let made = client.alloc(client.handle, DEVICE_THERE, rm::DEVICE, &mut device);
+    made.map_err(|e| format!("the other GPU's device: {e}"))?;
+    group(&client)?;
+    let file = open(&folder, "nvidiactl")?;
+    let put = rm::export(&client, GROUP_HERE, file);
+    put.map_err(|e| format!("the group's export: {e}"))?;
+    let taken = rm::import_below(&client, DEVICE_THERE, COPY, file);
+    // The copy first: the last one to go is the one on the group's own GPU.
+    if taken.is_ok() {
+        client.free(COPY).map_err(|e| format!("RM_FREE: {e}"))?;
+    }
+    client.close();
+    for fd in [file, there] {
+        sys::close(fd).map_err(|errno| format!("close: errno {errno}"))?;
+    }
+    Ok(taken)
+}
+
+fn on_another_gpu() -> Result<String, String> {
+    let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
+    let other = second_gpu(&control)?.ok_or("there is no second GPU")?;
+    let direct = import_there(Place::Driver, other)?;
+    direct.map_err(|e| format!("does not work on the driver: {e}"))?;
+    clean_up(&control);
+    for gpu in [GPU, other] {
+        let made = control.create("attacker", gpu, LIMIT / 2, 1);
+        made.map_err(|errno| format!("create: errno {errno}"))?;
+    }
+    let through = import_there(Place::Instance, other);
+    clean_up(&control);
+    match through? {
+        Err(how) => Ok(format!("works directly; refused: {how}")),
+        Ok(_) => Err("a group is on a GPU that is not its own".to_owned()),
+    }
+}
+
+/// Copies a group and makes a channel in the copy.
+fn channel_in_copy(client: &rm::Client, group: u32) -> Result<(), String> {
+    let name = client.handle;
+    let copied = rm::dup(client.ctl, name, rm::DEVICE_HANDLE, COPY, (name, group));
+    copied.map_err(|e| format!("RM_DUP_OBJECT: {e}"))?;
+    let made = client.alloc(COPY, CHANNEL, GPFIFO, &mut [0; 368]);
+    made.map(drop)
+        .map_err(|e| format!("channel in the copy: {e}"))
+}
+
+/// Directly: the GPU has the channel, and nobody switches it off.
+fn runs_directly() -> Result<(), String> {
+    let client = rm::Client::open("/dev", GPU, gpus()?.instance);
+    let client = client.map_err(|e| format!("client: {e}"))?;
+    group(&client)?;
+    channel_in_copy(&client, GROUP_HERE)?;
+    let account = Account::of(client.handle)?;
+    client.close();
+    match (account.channels, account.off) {
+        (1, 0) => Ok(()),
+        _ => Err(format!("does not work on the driver: {account:?}")),
+    }
+}
+
+/// Under a cap, a program that always has work is switched off with all of its channels.
+fn switched_off() -> Result<(), String> {
+    let instance = Instance::new("attacker", 256 * MIB)?;
+    put("attacker/weight", "30")?;
+    let work = Work::new(&instance)?;
+    channel_in_copy(&work.client, GROUP)?;
+    let policy = Policy::set("3")?;
+    let child = spawn(|| {
+        while work.launch(1_000_000, 1, 4).is_ok() {}
+        1
+    });
+    let child = child.map_err(|errno| format!("fork: errno {errno}"))?;
+    let seen = wait_for("both channels are off", || {
+        let account = work.account()?;
+        Ok((account.channels, account.off) == (2, 2))
+    });
+    drop(policy);
+    sys::kill(child, libc::SIGKILL).map_err(|errno| format!("kill: errno {errno}"))?;
+    sys::wait(child).map_err(|errno| format!("wait: errno {errno}"))?;
+    work.close()?;
+    seen
+}
+
+fn beyond_the_part() -> Result<String, String> {
+    standin::needed("what runs on the GPU is seen from below alone")?;
+    runs_directly()?;
+    switched_off()?;
+    Ok("switched off with the others".to_owned())
+}
