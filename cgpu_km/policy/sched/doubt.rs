@@ -81,9 +81,13 @@ impl Doubt {
         self.next_sample = now.saturating_add(READ_EVERY);
     }
 
-    /// Samples were read, up to this moment of the driver's clock; up to which one they were
-    /// before.
+    /// Samples were read, up to this moment of the driver's clock, or none were there (0); up to
+    /// which one they were before.
     pub(super) fn samples_read(&mut self, newest: Nanos) -> Nanos {
-        core::mem::replace(&mut self.sampled_until, newest)
+        let before = self.sampled_until;
+        if newest > 0 {
+            self.sampled_until = newest;
+        }
+        before
     }
 }

@@ -6,6 +6,7 @@ use super::{
     instance::{SchedInstance, DEFAULT_SLICE_US},
     retry::Retry,
     time::Nanos,
+    time_alone::SeenAtWork,
     trials::SliceTrials,
 };
 use crate::{
@@ -212,11 +213,20 @@ impl Fleet {
 
     /// The one instance in which this process has compute channels. `None` if there are several: on
     /// the host a process may open the nodes of more than one.
-    pub(super) fn owner_of(&self, process: ProcessId) -> Option<InstanceId> {
+    fn owner_of(&self, process: ProcessId) -> Option<InstanceId> {
         let own = |c: &&SchedChannel| c.process == process && c.engine == Engine::Compute;
         let mut owners = self.channels.iter().filter(own).map(|c| c.owner);
         let first = owners.next()?;
         owners.all(|other| other == first).then_some(first)
+    }
+
+    /// Whom a sample saw at work that names this process.
+    pub(super) fn seen_at_work(&self, process: Option<ProcessId>) -> SeenAtWork {
+        match process.map(|process| self.owner_of(process)) {
+            Some(Some(id)) => SeenAtWork::Instance(id),
+            Some(None) => SeenAtWork::Stranger,
+            None => SeenAtWork::Nobody,
+        }
     }
 
     /// Compute groups of an instance.

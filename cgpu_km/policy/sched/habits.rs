@@ -307,9 +307,13 @@ impl Habits {
         self.working = true;
     }
 
-    /// The driver's samples saw that it paused.
+    /// The driver's samples saw that it paused: its next silences are no long kernel's.
     pub(super) fn seen_to_pause(&mut self) {
         self.believed = SILENCES_BELIEVED_AFTER_THINKING;
+        self.long_kernels = false;
+        self.samples_without_work = 0;
+        self.explained = 0;
+        self.gap = self.gap.min(FIRST_GAP);
     }
 
     /// A sample of the driver's saw nobody at work.

@@ -3,10 +3,10 @@
 
 use super::{
     authority::{InstanceId, Position},
-    doubt::DoubtReason,
     instance::{ChannelsOn, SchedInstance, DEFAULT_SLICE_US},
     scheduler::Scheduler,
     time::Nanos,
+    time_alone::TimeAlone,
 };
 use crate::uapi::{Mode, Policy};
 
@@ -75,7 +75,6 @@ impl Scheduler {
             if mode != self.mode {
                 self.charge(now);
                 self.end_window(now);
-                self.note_free_time(now, mode);
                 self.mode = mode;
                 if mode == Mode::Windows {
                     self.turn.resume(now);
@@ -84,6 +83,7 @@ impl Scheduler {
                     self.slices.end();
                 }
             }
+            self.note_time_alone(now);
             let settled = match mode {
                 Mode::Windows => self.advance(now),
                 Mode::Slices => self.watch_slices(now),
@@ -96,15 +96,24 @@ impl Scheduler {
         self.wish(now);
     }
 
-    /// The GPU goes over to another mode. An instance that had it for itself was not heard: the
-    /// driver's samples tell how it worked.
-    fn note_free_time(&mut self, now: Nanos, next: Mode) {
-        if next == Mode::Free {
-            self.free_time.begin(now);
-        } else if self.mode == Mode::Free && self.free_time.end(now) {
-            self.doubt.begin(now, DoubtReason::Silent);
-            self.doubt.hurry(now);
-        }
+    /// Notes which instance has the GPU to itself. When another one comes, the driver's samples
+    /// tell how it worked, because its launches were not heard.
+    fn note_time_alone(&mut self, now: Nanos) {
+        let mut competing = self.fleet.competing().map(|i| i.id);
+        let (first, second) = (competing.next(), competing.next());
+        let lasting = self.alone.filter(TimeAlone::lasts);
+        self.alone = match (self.mode, first, lasting) {
+            (Mode::Free, Some(id), Some(alone)) if alone.of() == id => Some(alone),
+            (Mode::Free, Some(id), _) => Some(TimeAlone::new(id, now)),
+            (Mode::Windows | Mode::Slices, ..) => match lasting {
+                Some(alone) if second.is_some() && self.fleet.competes(alone.of()) => {
+                    alone.ended(now)
+                }
+                Some(_) => None,
+                None => self.alone,
+            },
+            (Mode::Native | Mode::Free, ..) => None,
+        };
     }
 
     fn choose(&self) -> Mode {

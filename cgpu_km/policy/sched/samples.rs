@@ -5,7 +5,8 @@
 //! the last ten seconds. That is too coarse to measure a share by. But a program in the middle of a
 //! kernel of a second and one that thinks are silent alike, and a sample tells them apart. So the
 //! ring is read while an instance is doubted: it was silent for long, or was taken to have no work
-//! a moment ago. Nobody reads it otherwise.
+//! a moment ago. It is read once more when others come to an instance that had the GPU to itself
+//! (`time_alone.rs`).
 
 use super::{
     authority::Action,
@@ -13,14 +14,12 @@ use super::{
     rules::Terms,
     scheduler::Scheduler,
     time::{Nanos, MS},
+    time_alone::SeenAtWork,
 };
 use crate::{policy::ProcessId, uapi::Mode};
 
 /// The newest sample is not older than this.
 const PERIOD: Nanos = 170 * MS;
-
-/// So many samples tell how much of the time an instance was at work.
-const ENOUGH_TO_LEARN: usize = 12;
 
 /// A sample of the driver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,15 +33,25 @@ pub struct Sample {
 impl Scheduler {
     /// Reading the samples, if that is due.
     pub(super) fn read_samples(&mut self, now: Nanos, wait: Option<Nanos>) -> Option<Action> {
-        if !self.mechanisms.samples || !self.doubt.holds(now) || self.mode == Mode::Native {
+        let others_came = self.alone.is_some_and(|alone| alone.wants_samples());
+        let wanted = others_came || self.doubt.holds(now);
+        if !self.mechanisms.samples || !wanted || self.mode == Mode::Native {
             return None;
         }
-        let at = self.doubt.next_sample().max(wait.unwrap_or(0));
+        let due = if others_came {
+            now
+        } else {
+            self.doubt.next_sample()
+        };
+        let at = due.max(wait.unwrap_or(0));
         if at > now {
             self.wake_at(at);
             return None;
         }
         self.doubt.samples_asked(now);
+        if let Some(alone) = &mut self.alone {
+            alone.samples_asked();
+        }
         Some(Action::ReadSamples)
     }
 
@@ -52,52 +61,63 @@ impl Scheduler {
         let newest = ring.clone().map(|sample| sample.stamp).max().unwrap_or(0);
         let known = self.doubt.samples_read(newest);
         self.charge(now);
-        let free_time = self.free_time;
-        // The moments of new samples, by this clock, and which processes they saw.
-        let seen = ring
-            .filter(|sample| sample.stamp > known)
-            .map(|Sample { stamp, process }| {
-                let age = newest.saturating_sub(stamp).saturating_add(PERIOD);
-                (now.saturating_sub(age), process)
-            });
-        let was_free = |(at, _): &(Nanos, Option<ProcessId>)| free_time.contains(*at);
-        self.learn_pauses(seen.clone().filter(was_free).map(|(_, process)| process));
-        let capped = |terms: Terms| self.rules.cap(terms.weight).is_some();
-        for (at, process) in seen.filter(|sample| !was_free(sample)) {
-            let owner = process.and_then(|process| self.fleet.owner_of(process));
+        // The moment of a sample, by this clock.
+        let moment = |stamp: Nanos| {
+            let age = newest.saturating_sub(stamp).saturating_add(PERIOD);
+            now.saturating_sub(age)
+        };
+        let noted = ring.filter(|sample| sample.stamp > 0);
+        let alone = self.alone;
+        self.learn_whether_paused(now, noted.clone().map(|s| (moment(s.stamp), s.process)));
+        for Sample { stamp, process } in noted.filter(|sample| sample.stamp > known) {
+            let at = moment(stamp);
+            let seen = self.fleet.seen_at_work(process);
+            // One that is alone has its gate open: that it is not heard of is no silence.
+            let was_alone = |id| alone.is_some_and(|alone| alone.of() == id && alone.contains(at));
             // A sample from before an instance was last heard of tells nothing of its silence.
-            let silent_then = |i: &&mut SchedInstance| at > i.habits.heard_at();
+            let silent_then = |i: &&mut SchedInstance| at > i.habits.heard_at() && !was_alone(i.id);
+            // Under a cap nobody is at work for much of the time.
+            let rules = self.rules;
+            let capped = |terms: Terms| rules.cap(terms.weight).is_some();
             for instance in self.fleet.instances_mut().filter(silent_then) {
-                match process {
-                    Some(_) if owner == Some(instance.id) => {
+                match seen {
+                    SeenAtWork::Instance(id) if id == instance.id => {
                         instance.habits.seen();
                         instance.lag.forget();
                     }
-                    // Under a cap nobody is at work for much of the time.
-                    None if !capped(instance.terms) => instance.habits.nobody_seen(),
+                    SeenAtWork::Nobody if !capped(instance.terms) => instance.habits.nobody_seen(),
                     _ => {}
                 }
             }
         }
     }
 
-    /// Samples of the free time saw these processes. An instance that paused for much of it is
-    /// known to pause, and is owed its burst: it left the GPU to others, who did not want it.
-    fn learn_pauses(&mut self, seen: impl Iterator<Item = Option<ProcessId>> + Clone) {
-        let all = seen.clone().count();
-        if all < ENOUGH_TO_LEARN {
+    /// An instance had the GPU to itself until others came. If it paused for much of that time, it
+    /// is known to pause, and is owed its burst: it left the GPU to others, who did not want it. If
+    /// not, it is owed nothing.
+    fn learn_whether_paused(
+        &mut self,
+        now: Nanos,
+        seen: impl Iterator<Item = (Nanos, Option<ProcessId>)>,
+    ) {
+        let Some(alone) = self.alone else {
             return;
-        }
-        let by = |scheduler: &Self, instance: &SchedInstance| {
-            let owners = seen.clone().flatten();
-            let owners = owners.filter_map(|process| scheduler.fleet.owner_of(process));
-            let at_work = owners.filter(|owner| *owner == instance.id).count();
-            let paused = at_work > 0 && at_work.saturating_mul(4) <= all.saturating_mul(3);
-            paused.then(|| scheduler.burst_of(instance))
         };
-        self.update_each(by, |instance, burst| {
+        let seen = seen.map(|(at, process)| (at, self.fleet.seen_at_work(process)));
+        let Some(paused) = alone.paused(now, seen) else {
+            return;
+        };
+        self.alone = None;
+        let burst = self.fleet.find(alone.of()).map(|i| self.burst_of(i));
+        let instance = self.fleet.find_mut(alone.of()).filter(|i| i.competes());
+        let (Some(instance), Some(burst)) = (instance, burst) else {
+            return;
+        };
+        if paused {
             instance.habits.seen_to_pause();
             instance.lag.grow(burst, burst);
-        });
+        } else {
+            instance.lag.forget();
+        }
     }
 }

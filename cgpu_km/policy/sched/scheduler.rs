@@ -7,12 +7,12 @@ use super::{
     costs::Costs,
     doubt::Doubt,
     fleet::{Fleet, NewChannel},
-    free_time::FreeTime,
     instance::SchedInstance,
     limit::CallLimit,
     rules::{Misfit, Rules, Terms},
     stage::SliceStage,
     time::Nanos,
+    time_alone::TimeAlone,
     turn::GpuTurn,
 };
 use crate::{
@@ -77,7 +77,7 @@ pub struct Scheduler {
     pub(super) turn: GpuTurn,
     pub(super) slices: SliceStage,
     pub(super) doubt: Doubt,
-    pub(super) free_time: FreeTime,
+    pub(super) alone: Option<TimeAlone>,
     pub(super) mode: Mode,
     /// The time until then is charged to the instances that had the GPU, but for a window's.
     pub(super) charged_until: Nanos,
@@ -111,7 +111,7 @@ impl Scheduler {
             turn: GpuTurn::new(),
             slices: SliceStage::new(),
             doubt: Doubt::new(),
-            free_time: FreeTime::default(),
+            alone: None,
             mode: Mode::Free,
             charged_until: 0,
             pending: None,

@@ -12,6 +12,7 @@ use crate::{
 mod behaviour;
 mod channels;
 mod random;
+mod samples;
 
 const A: InstanceId = InstanceId(1);
 const B: InstanceId = InstanceId(2);

@@ -133,7 +133,8 @@ pub fn serve(driven: &mut Driven, tenants: &[(Tenant, Terms)], length: Nanos) ->
 }
 
 /// Lets tenants run for so long, the late ones from when the others have run for [`BEFORE`].
-/// `chance`: which sequence of requests the first one has.
+/// `chance`: which sequence of requests the first one has. Each other one has the next, and those
+/// that come late the ones after.
 pub fn serve_until_others_come(
     driven: &mut Driven,
     tenants: &[(Tenant, Terms)],
