@@ -86,9 +86,8 @@ impl TimeAlone {
     }
 
     /// Whether the instance paused for at least a quarter of the last part of it; `None`: too few
-    /// samples tell, or it was never at work. `seen` are the moments of samples that are read now,
-    /// and whom each saw. A sample of somebody else's work says nothing of the instance, which may
-    /// have waited for that.
+    /// samples tell. `seen` are the moments of samples that are read now, and whom each saw. A
+    /// sample of somebody else's work says nothing of the instance, which may have waited for that.
     pub(super) fn paused(
         &self,
         now: Nanos,
@@ -110,7 +109,7 @@ impl TimeAlone {
             }
         }
         let all = at_work.saturating_add(idle);
-        (at_work > 0 && all >= ENOUGH_TO_LEARN).then_some(idle.saturating_mul(4) >= all)
+        (all >= ENOUGH_TO_LEARN).then_some(idle.saturating_mul(4) >= all)
     }
 }
 

@@ -155,7 +155,12 @@ fn in_four(at_work: u64, length: Nanos) -> Vec<Sample> {
 /// paused: then it is owed its burst when another one comes.
 #[test]
 fn samples_tell_whether_a_loner_paused() {
-    for (at_work, owed) in [(0, 0), (1, BURST_DEFAULT), (3, BURST_DEFAULT), (4, 0)] {
+    for (at_work, owed) in [
+        (0, BURST_DEFAULT),
+        (1, BURST_DEFAULT),
+        (3, BURST_DEFAULT),
+        (4, 0),
+    ] {
         let bench = after_time_alone(6000 * MS);
         assert_eq!(reads(&bench).len(), 1);
         assert_eq!(
