@@ -14,8 +14,7 @@ set -euo pipefail
 
 here=$CGPU_TREE/tests/documents
 engine=$("$CGPU_TREE/tests/vm/engine-env.sh")
-build=$CGPU_CACHE/build-$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)
-out=$(cat "$build/last-stock")
+out=$(cat "$CGPU_BUILD/last-stock")
 release=$(cat "$out/release")
 work=$(mktemp -d "$CGPU_CACHE/documents-XXXXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -28,18 +27,14 @@ tree=$work/tree
 mkdir "$tree"
 (cd "$CGPU_TREE" && git ls-files -z --cached --others --exclude-standard -- . ':!tests/traces') |
 	(cd "$CGPU_TREE" && xargs -0 cp --parents -t "$tree")
-(cd "$tree" && CARGO_TARGET_DIR=$build/target bash "$work/host") >"$work/host.said"
+(cd "$tree" && CARGO_TARGET_DIR=$CGPU_BUILD/target bash "$work/host") >"$work/host.said"
 
 step "commands of the folder: both ways to install"
-cp -al "$engine" "$work/root"
 root=$work/root
-for folder in etc var; do
-	rm -rf "${root:?}/$folder"
-	cp -a "$engine/$folder" "$root/$folder"
-done
+link_folder "$engine" "$root"
 mv "$tree" "$root/opt/cgpu"
 tree=$root/opt/cgpu
-mkdir -p "$tree/.cargo" "$build/debian-target"
+mkdir -p "$tree/.cargo" "$CGPU_BUILD/debian-target"
 (cd "$tree" && cargo vendor --quiet --locked "$work/vendor" >/dev/null)
 cat >"$tree/.cargo/config.toml" <<'END'
 [source.crates-io]
@@ -48,7 +43,7 @@ replace-with = "vendor"
 directory = "/vendor"
 END
 cp "$work/folder" "$root/opt/commands"
-in_root "$root" "$work/vendor" /vendor ro "$build/debian-target" /target rw -- \
+in_root "$root" "$work/vendor" /vendor ro "$CGPU_BUILD/debian-target" /target rw -- \
 	env CARGO_TARGET_DIR=/target CARGO_NET_OFFLINE=true RELEASE="$release" \
 	sh -c 'cd /opt/cgpu && bash /opt/commands' >"$work/folder.said"
 

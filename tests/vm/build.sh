@@ -77,12 +77,11 @@ debug)
 esac
 need_root
 
-tree=$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)
 variant=${without:+-without-${without//,/-}}
-out=$CGPU_CACHE/build-$tree/$id$variant
+out=$CGPU_BUILD/$id$variant
 mkdir -p "$out/modules" "$out/bin"
 lock "$out/lock" "building here"
-echo "$CGPU_TREE" >"$CGPU_CACHE/build-$tree/tree"
+echo "$CGPU_TREE" >"$CGPU_BUILD/tree"
 ln -sfn "$vmlinuz" "$out/vmlinuz"
 ln -sfn "$root" "$out/root"
 echo "$release" >"$out/release"
@@ -116,10 +115,10 @@ build_module() {
 # kernels. Warnings are errors, those of objtool and modpost too.
 build_from_object() {
 	local objects=$out/objects/from_object
-	"$CGPU_TREE/dist/object/build.sh" --output "$CGPU_CACHE/build-$tree/object" >/dev/null 9>&-
+	"$CGPU_TREE/dist/object/build.sh" --output "$CGPU_BUILD/object" >/dev/null 9>&-
 	rm -rf "$objects"
 	mkdir -p "$out/objects"
-	cp -r "$CGPU_CACHE/build-$tree/object" "$objects"
+	cp -r "$CGPU_BUILD/object" "$objects"
 	log "$out/cgpu_km.log" in_root "$root" "$objects" /build rw "${mounts[@]}" -- \
 		make -s -C "$kdir" M=/build "${compiler[@]}" KCFLAGS=-Werror \
 		CGPU_WITHOUT="${without//,/ }" -j"$(nproc)" modules
@@ -180,5 +179,5 @@ if [ -n "$programs" ]; then
 	mkdir "$out/bin"
 	find "$out/../target/$target/release" -maxdepth 1 -type f -perm -u+x -exec cp -t "$out/bin" {} +
 fi
-echo "$out" >"$CGPU_CACHE/build-$tree/last-$kernel$variant"
+echo "$out" >"$CGPU_BUILD/last-$kernel$variant"
 echo "$out"

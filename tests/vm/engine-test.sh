@@ -9,7 +9,7 @@ set -euo pipefail
 
 here=$CGPU_TREE/tests/vm
 engine=$("$here/engine-env.sh")
-out=$(cat "$CGPU_CACHE/build-$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)/last-stock")
+out=$(cat "$CGPU_BUILD/last-stock")
 work=$(mktemp -d "$CGPU_CACHE/engine-test-XXXXXXXX")
 trap 'rm -rf "$work"' EXIT
 

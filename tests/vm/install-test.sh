@@ -8,7 +8,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 here=$CGPU_TREE/tests/vm
-out=$(cat "$CGPU_CACHE/build-$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)/last-stock")
+out=$(cat "$CGPU_BUILD/last-stock")
 root=$(readlink -f "$out/root")
 release=$(cat "$out/release")
 work=$(mktemp -d "$CGPU_CACHE/install-XXXXXXXX")

@@ -5,6 +5,8 @@
 
 CGPU_TREE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 CGPU_CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/cgpu
+# What is built from this tree: build.sh fills it, the tests read it.
+CGPU_BUILD=$CGPU_CACHE/build-$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)
 CGPU_STARTED=${CGPU_STARTED:-$(date +%s)}
 export CGPU_STARTED
 

@@ -11,24 +11,18 @@ set -euo pipefail
 
 here=$CGPU_TREE/tests/vm
 engine=$("$here/engine-env.sh")
-build=$CGPU_CACHE/build-$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)
-out=$(cat "$build/last-stock")
+out=$(cat "$CGPU_BUILD/last-stock")
 release=$(cat "$out/release")
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$CGPU_TREE/Cargo.toml" | head -n 1)
 host=$("$here/host-kernel.sh" 6.12)
 other=$(cat "$host/release")
-object=$("$CGPU_TREE/dist/object/build.sh" --output "$build/object")
+object=$("$CGPU_TREE/dist/object/build.sh" --output "$CGPU_BUILD/object")
 work=$(mktemp -d "$CGPU_CACHE/package-XXXXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 step "a Debian folder of its own"
-# Linked, but for what is written to in place.
-cp -al "$engine" "$work/root"
-for folder in etc var; do
-	rm -rf "${work:?}/root/$folder"
-	cp -a "$engine/$folder" "$work/root/$folder"
-done
 root=$work/root
+link_folder "$engine" "$root"
 # This folder was made without manual pages; an operator's machine has them.
 rm "$root"/etc/dpkg/dpkg.cfg.d/*mmdebstrap
 mkdir -p "$root/files" "$root/tree" "$root/target"
@@ -167,12 +161,12 @@ replace-with = "vendor"
 [source.vendor]
 directory = "/vendor"
 END
-mkdir -p "$build/debian-target"
+mkdir -p "$CGPU_BUILD/debian-target"
 install() { # install RELEASE OPTIONS...
 	local release=$1
 	shift
 	log "$work/install.log" in_root "$root" "$work/vendor" /vendor ro "$object" /object ro \
-		"$build/debian-target" /target rw -- \
+		"$CGPU_BUILD/debian-target" /target rw -- \
 		env CARGO_TARGET_DIR=/target CARGO_NET_OFFLINE=true \
 		/tree/install.sh --root /files/installed --kernel "$release" \
 		--kdir "/usr/src/linux-headers-$release" "$@"

@@ -64,7 +64,7 @@ memory=${memory:-1024}
 here=$CGPU_TREE/tests/vm
 need_root
 
-remembered=$CGPU_CACHE/build-$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)/last-$kernel
+remembered=$CGPU_BUILD/last-$kernel
 remembered+=${without:+-without-${without//,/-}}
 if [ -n "$build" ]; then
 	out=$("$here/build.sh" --kernel "$kernel" --without "$without")
