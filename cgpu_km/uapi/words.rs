@@ -146,9 +146,7 @@ impl Policy {
             Self::Weight | Self::Fixed | Self::Native => None,
         }
     }
-}
 
-impl Policy {
     /// Whether an instance is held to its share also when the GPU is otherwise free.
     pub const fn is_hard(self) -> bool {
         matches!(self, Self::Fair | Self::Fixed)

@@ -141,11 +141,15 @@ pub(crate) fn burst_or_gpu(text: &str) -> Result<u32, String> {
     burst.ok_or_else(|| format!("milliseconds from 0 to {BURST_MS_MAX}, or \"gpu\""))
 }
 
+/// The words that mean a policy beside its name: its number, and cGPU's name for it.
+fn other_names(policy: Policy) -> impl Iterator<Item = &'static str> {
+    std::iter::once(policy.digits()).chain(policy.cgpu_name())
+}
+
 /// The policy with this name, number, or name of cGPU's.
 pub(crate) fn policy(text: &str) -> Option<Policy> {
-    let is = |policy: &Policy| {
-        text == policy.name() || text == policy.digits() || Some(text) == policy.cgpu_name()
-    };
+    let is =
+        |policy: &Policy| text == policy.name() || other_names(*policy).any(|other| other == text);
     Policy::ALL.into_iter().find(is)
 }
 
@@ -171,12 +175,9 @@ fn word<T: Copy + Send + Sync + 'static>(
 /// Reads a policy, by name or number, or by cGPU's name.
 pub(crate) fn policies() -> impl TypedValueParser<Value = Policy> {
     word(&Policy::ALL, |policy| {
-        let aliases = [policy.digits()].into_iter().chain(policy.cgpu_name());
-        let or_name = policy
-            .cgpu_name()
-            .map_or(String::new(), |name| format!(" or {name}"));
-        let value = PossibleValue::new(policy.name()).aliases(aliases);
-        value.help(format!("({}{or_name}) {}", policy.digits(), policy.about()))
+        let others: Vec<_> = other_names(policy).collect();
+        let help = format!("({}) {}", others.join(" or "), policy.about());
+        PossibleValue::new(policy.name()).aliases(others).help(help)
     })
 }
 
