@@ -4,14 +4,8 @@
 //! and not the machine's run, just like the instances.
 
 use crate::{claims::Plan, names::Uid};
-use cgpu_client::path_error::PathError;
-use std::{
-    collections::BTreeMap,
-    fs::{self, DirBuilder, File},
-    io::{ErrorKind, Write},
-    os::unix::fs::DirBuilderExt,
-    path::{Path, PathBuf},
-};
+use cgpu_client::{files, path_error::PathError};
+use std::{collections::BTreeMap, fs, io::ErrorKind, path::PathBuf};
 
 /// The folder of the files.
 #[derive(Clone, Debug)]
@@ -19,37 +13,10 @@ pub struct Journal {
     folder: PathBuf,
 }
 
-/// Writes a file whole or not at all, also if the machine stops in the middle.
-pub fn write_whole(path: &Path, text: &[u8]) -> Result<(), PathError> {
-    // CDI reads files that end in .json or .yaml.
-    let fresh = path.with_extension("new");
-    let written = File::create(&fresh).and_then(|mut file| {
-        file.write_all(text)?;
-        file.sync_all()
-    });
-    written
-        .and_then(|()| fs::rename(&fresh, path))
-        .map_err(PathError::on("writing", path))
-}
-
-/// Removes a file; that it is not there is no failure.
-pub fn remove(path: &Path) -> Result<(), PathError> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(PathError::on("removing", path)(e)),
-        _ => Ok(()),
-    }
-}
-
-/// Makes a folder that only root can enter, and those above it.
-pub fn make_folder(folder: &Path) -> Result<(), PathError> {
-    let made = DirBuilder::new().mode(0o700).recursive(true).create(folder);
-    made.map_err(PathError::on("making the folder", folder))
-}
-
 impl Journal {
     /// The journal in a folder, which is made.
     pub fn open(folder: PathBuf) -> Result<Self, PathError> {
-        make_folder(&folder)?;
+        files::make_folder(&folder)?;
         Ok(Self { folder })
     }
 
@@ -60,12 +27,12 @@ impl Journal {
     /// Writes a claim down.
     pub fn add(&self, uid: &Uid, plan: &Plan) -> Result<(), PathError> {
         let text = serde_json::to_vec(plan).unwrap_or_default();
-        write_whole(&self.file(uid), &text)
+        files::write_whole(&self.file(uid), &text)
     }
 
     /// Strikes a claim.
     pub fn strike(&self, uid: &Uid) -> Result<(), PathError> {
-        remove(&self.file(uid))
+        files::remove(&self.file(uid))
     }
 
     /// Whether a claim is written down, also if its file cannot be read, such as one of a newer

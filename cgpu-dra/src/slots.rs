@@ -5,7 +5,6 @@
 
 use crate::{
     claims::Share,
-    journal,
     names::device,
     node::{Node, Places},
     quantity,
@@ -14,6 +13,7 @@ use crate::{
 use cgpu_client::{
     cdi::{self, Spec, Surroundings},
     control::Control,
+    files,
     size::Bytes,
 };
 use cgpu_uapi::{
@@ -268,8 +268,8 @@ impl Slots {
             self.node.mount_cgpufs().map_err(TenantError::Path)?;
             let spec = self.spec(&*control, &slots)?;
             let written = serde_json::to_vec_pretty(&spec).unwrap_or_default();
-            journal::make_folder(&self.places.cdi).map_err(TenantError::Path)?;
-            journal::write_whole(&file, &written).map_err(TenantError::Path)?;
+            files::make_folder(&self.places.cdi).map_err(TenantError::Path)?;
+            files::write_whole(&file, &written).map_err(TenantError::Path)?;
         }
         Ok(slots)
     }

@@ -6,13 +6,14 @@
 use crate::{
     claims::{Plan, PlanError, Share},
     gpus::Inventory,
-    journal::{self, Journal},
+    journal::Journal,
     names::{self, Uid, CDI_KIND},
     node::{Node, Places},
 };
 use cgpu_client::{
     cdi::{self, Surroundings, Tenant},
     control::Control,
+    files,
     path_error::PathError,
     size::Bytes,
     text::enumerate,
@@ -241,8 +242,8 @@ impl Tenants {
             })
         });
         let text = serde_json::to_vec_pretty(&spec).unwrap_or_default();
-        journal::make_folder(&self.places.cdi)?;
-        Ok(journal::write_whole(&self.cdi_file(uid), &text)?)
+        files::make_folder(&self.places.cdi)?;
+        Ok(files::write_whole(&self.cdi_file(uid), &text)?)
     }
 
     /// Removes the instances of a claim and its CDI file. A claim that nobody knows is removed
@@ -259,7 +260,7 @@ impl Tenants {
 
     fn remove_all(&self, control: &dyn Control, uid: &Uid) -> Result<(), TenantError> {
         // First, so that no new container gets what is being removed.
-        journal::remove(&self.cdi_file(uid))?;
+        files::remove(&self.cdi_file(uid))?;
         for instance in of_claim(control, uid).map_err(TenantError::Control)? {
             let name = uid.instance();
             match control.destroy(&instance.key) {
@@ -275,7 +276,7 @@ impl Tenants {
     }
 
     fn forget(&self, uid: &Uid) -> Result<(), TenantError> {
-        journal::remove(&self.cdi_file(uid))?;
+        files::remove(&self.cdi_file(uid))?;
         Ok(self.journal.strike(uid)?)
     }
 

@@ -10,7 +10,9 @@
 
 #![deny(unsafe_code)]
 
-pub use cgpu_client::{capabilities, cdi, client, container, control, installation, metrics, size};
+pub use cgpu_client::{
+    capabilities, cdi, client, container, control, files, installation, metrics, size,
+};
 
 pub mod args;
 #[expect(unsafe_code, reason = "bpf(2)")]

@@ -12,6 +12,7 @@
 
 use crate::{
     error::Problem,
+    files,
     hook::{
         bundle::{config_of, no_config, read_config},
         settings::Environment,
@@ -23,7 +24,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs,
     io::Write,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -164,7 +165,8 @@ pub fn prepare(bundle: &Path, hook: &Path) -> Result<bool, RuntimeError> {
         changed |= added.map_err(|why| RuntimeError::Configuration(no_config(&path, why)))?;
     }
     if changed {
-        replace(&path, &config).map_err(RuntimeError::Path)?;
+        let config = config.to_string();
+        files::replace_whole(&path, config.as_bytes()).map_err(RuntimeError::Path)?;
     }
     Ok(changed)
 }
@@ -198,28 +200,6 @@ fn add(config: &mut Value, point: &str, word: &str, hook: &Path) -> Result<bool,
     }
     calls.push(json!({"path": hook, "args": ["cgpu-hook", word]}));
     Ok(true)
-}
-
-/// Puts a configuration in the place of another one, with that one's permissions.
-fn replace(path: &Path, config: &Value) -> Result<(), PathError> {
-    let new = path.with_extension("json.cgpu");
-    let write = || {
-        // An environment can hold secrets.
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)?;
-        file.set_permissions(fs::metadata(path)?.permissions())?;
-        file.write_all(config.to_string().as_bytes())?;
-        fs::rename(&new, path)
-    };
-    write().map_err(|error| {
-        // A part of the file is of no use.
-        let _ = fs::remove_file(&new);
-        PathError::on("replacing", path)(error)
-    })
 }
 
 /// Says why the container is not made where engines look for it: in the runtime's log, a line of

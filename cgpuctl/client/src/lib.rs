@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The parts of cgpu that the host's programs need: the commands of `/dev/cgpuctl`
 //! ([`control::Control`], [`client::Client`]), the filesystem of the proxy nodes ([`cgpufs`]), the
-//! nodes and files that a container gets ([`container`], [`installation`]), CDI files ([`cdi`]) and
-//! figures ([`metrics`]).
+//! nodes and files that a container gets ([`container`], [`installation`]), CDI files ([`cdi`]),
+//! figures ([`metrics`]) and files that appear whole ([`files`]).
 //!
 //! `cgpuctl` and `cgpu-dra` are made of it. Only `client.rs` has unsafe code.
 
@@ -15,6 +15,7 @@ pub mod cgpufs;
 pub mod client;
 pub mod container;
 pub mod control;
+pub mod files;
 pub mod installation;
 pub mod metrics;
 pub mod path_error;

@@ -7,6 +7,7 @@ use crate::{
     cdi::{self, Spec, Surroundings},
     container,
     error::{Failure, Problem},
+    files,
     host::{Host, PathError},
     installation::find,
     output::Report,
@@ -18,7 +19,6 @@ use nix::errno::Errno;
 use serde::Serialize;
 use std::{
     fs,
-    io::{ErrorKind, Write},
     path::{Path, PathBuf},
 };
 
@@ -85,7 +85,7 @@ fn once(host: &dyn Host, args: &CdiGenerate) -> Result<Report, Problem> {
             let path = host.path(path);
             if names.is_empty() {
                 // A file without a device is not allowed, and one that is wrong is worse than none.
-                remove(&path)?;
+                files::remove(&path)?;
                 format!("No instances; {} is not there.\n", path.display())
             } else {
                 write(&path, &text)?;
@@ -145,29 +145,10 @@ pub(crate) fn spec(
     Ok((cdi::make(&tenants, &gpus, &around), warnings))
 }
 
-/// Writes a file that others may read at any time: it appears whole or not at all.
+/// Writes a file whole or not at all, and makes its folder.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), PathError> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(PathError::on("making the folder", folder))?;
     }
-    // Engines read what ends in .json or .yaml, and nothing else.
-    let fresh = path.with_extension(format!("{}.new", std::process::id()));
-    let written = fs::File::create(&fresh)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())
-                .and_then(|()| file.sync_all())
-        })
-        .and_then(|()| fs::rename(&fresh, path));
-    written.map_err(|e| {
-        // The failure to report is the other one.
-        let _ = fs::remove_file(&fresh);
-        PathError::on("writing", path)(e)
-    })
-}
-
-fn remove(path: &Path) -> Result<(), PathError> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(PathError::on("removing", path)(e)),
-        _ => Ok(()),
-    }
+    files::write_whole(path, text.as_bytes())
 }

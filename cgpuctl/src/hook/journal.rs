@@ -3,13 +3,11 @@
 //! instance is made and removed after it is gone. So an instance whose container ended without its
 //! hook, or whose hook ended half-way, is found by the next one.
 
-use crate::host::PathError;
+use crate::{files, host::PathError};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::{
-    fs::{self, DirBuilder, File},
-    io::ErrorKind,
-    os::unix::fs::DirBuilderExt,
+    fs::{self, File},
     path::{Path, PathBuf},
 };
 
@@ -42,11 +40,7 @@ impl Journal {
     /// Opens it, waiting for other hooks.
     pub(super) fn open(folder: &Path) -> Result<Self, PathError> {
         loop {
-            DirBuilder::new()
-                .mode(0o700)
-                .recursive(true)
-                .create(folder)
-                .map_err(PathError::on("making the folder", folder))?;
+            files::make_folder(folder)?;
             let file = File::open(folder).map_err(PathError::on("opening", folder))?;
             let lock = Flock::lock(file, FlockArg::LockExclusive)
                 .map_err(|(_, errno)| PathError::on("locking", folder)(errno))?;
@@ -73,18 +67,12 @@ impl Journal {
     pub(super) fn add(&self, entry: &JournalEntry) -> Result<(), PathError> {
         let path = self.file(&entry.container);
         let text = serde_json::to_vec(entry).unwrap_or_default();
-        let fresh = path.with_extension("new");
-        let written = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &path));
-        written.map_err(PathError::on("writing", &path))
+        files::write_whole(&path, &text)
     }
 
     /// Strikes a container's entry.
     pub(super) fn strike(&self, container: &str) -> Result<(), PathError> {
-        let path = self.file(container);
-        match fs::remove_file(&path) {
-            Err(e) if e.kind() != ErrorKind::NotFound => Err(PathError::on("removing", &path)(e)),
-            _ => Ok(()),
-        }
+        files::remove(&self.file(container))
     }
 
     /// All entries. A file that is none, left by a stop in the middle of writing, is no entry.

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Files of the host that other programs read at any time: they appear whole or not at all.
+
+use crate::path_error::PathError;
+use std::{
+    fs::{self, DirBuilder, OpenOptions, Permissions},
+    io::{self, ErrorKind, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::Path,
+};
+
+/// Writes a file whole or not at all, also if the machine stops in the middle.
+pub fn write_whole(path: &Path, text: &[u8]) -> Result<(), PathError> {
+    put(path, text, None).map_err(PathError::on("writing", path))
+}
+
+/// Puts a text in the place of a file that is there, whole or not at all, with its permissions.
+pub fn replace_whole(path: &Path, text: &[u8]) -> Result<(), PathError> {
+    let permissions = fs::metadata(path).map(|before| before.permissions());
+    let replaced = permissions.and_then(|permissions| put(path, text, Some(permissions)));
+    replaced.map_err(PathError::on("replacing", path))
+}
+
+/// Removes a file; that it is not there is no failure.
+pub fn remove(path: &Path) -> Result<(), PathError> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(PathError::on("removing", path)(e)),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a folder that only its owner can enter, and those above it.
+pub fn make_folder(folder: &Path) -> Result<(), PathError> {
+    let made = DirBuilder::new().mode(0o700).recursive(true).create(folder);
+    made.map_err(PathError::on("making the folder", folder))
+}
+
+/// Fills a file beside the path and gives it that name. Its own name ends in `.new`: container
+/// engines read files that end in `.json` or `.yaml`, and so do this project's journals.
+fn put(path: &Path, text: &[u8], permissions: Option<Permissions>) -> io::Result<()> {
+    let fresh = path.with_extension(format!("{}.new", std::process::id()));
+    let written = fill(&fresh, text, permissions).and_then(|()| fs::rename(&fresh, path));
+    if written.is_err() {
+        // The failure to report is the other one.
+        let _ = fs::remove_file(&fresh);
+    }
+    written
+}
+
+fn fill(path: &Path, text: &[u8], permissions: Option<Permissions>) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    if permissions.is_some() {
+        // The text may be secret: nobody reads it before its permissions are set.
+        options.mode(0o600);
+    }
+    let mut file = options.open(path)?;
+    if let Some(permissions) = permissions {
+        file.set_permissions(permissions)?;
+    }
+    file.write_all(text)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A new folder, which goes away with this value.
+    struct Scratch(std::path::PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let name = format!("cgpu-files-{name}-{}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            make_folder(&folder).expect("made");
+            Self(folder)
+        }
+
+        fn names(&self) -> Vec<std::ffi::OsString> {
+            let files = fs::read_dir(&self.0).expect("read").flatten();
+            files.map(|file| file.file_name()).collect()
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn written_files_leave_nothing_beside_them() {
+        let scratch = Scratch::new("written");
+        let path = scratch.0.join("a.json");
+        for text in ["longer", "short"] {
+            write_whole(&path, text.as_bytes()).expect("written");
+            assert_eq!(fs::read_to_string(&path).expect("read"), text);
+        }
+        assert_eq!(scratch.names(), ["a.json"]);
+        remove(&path).expect("removed");
+        remove(&path).expect("again");
+        assert!(scratch.names().is_empty());
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_its_permissions() {
+        let scratch = Scratch::new("replaced");
+        let path = scratch.0.join("a.json");
+        fs::write(&path, "before").expect("written");
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("set");
+        replace_whole(&path, b"after").expect("replaced");
+        assert_eq!(fs::read_to_string(&path).expect("read"), "after");
+        let mode = fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+    }
+
+    #[test]
+    fn a_failure_leaves_nothing_and_names_the_file() {
+        let scratch = Scratch::new("failed");
+        let path = scratch.0.join("a.json");
+        // A folder cannot be replaced by a file.
+        fs::create_dir(&path).expect("made");
+        let failed = write_whole(&path, b"text").expect_err("a folder");
+        assert_eq!((failed.action, &failed.path), ("writing", &path));
+        assert_eq!(scratch.names(), ["a.json"]);
+        let absent = scratch.0.join("b.json");
+        let failed = replace_whole(&absent, b"text").expect_err("not there");
+        assert_eq!((failed.action, failed.path), ("replacing", absent));
+        assert_eq!(scratch.names(), ["a.json"]);
+    }
+}
