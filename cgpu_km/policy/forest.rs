@@ -289,7 +289,7 @@ impl Forest {
             object: object.handle,
             what: ChannelEvent::Made {
                 group: group.map_or(object.handle, |group| group.handle),
-                compute: object.compute,
+                compute: object.is_compute_channel,
                 process,
             },
         });

@@ -73,8 +73,8 @@ pub(super) struct Object {
     pub(super) asked: u64,
     /// By what pages it can be mapped at most, for memory.
     pub(super) page: PageSize,
-    /// For a channel: it is for compute or graphics.
-    pub(super) compute: bool,
+    /// It is a channel for compute or graphics.
+    pub(super) is_compute_channel: bool,
     /// For a channel group or a channel in none: when its compute work can be taken off the GPU.
     pub(super) preemption: Preemption,
     /// Calls in flight that end its mappings. A count that is full stays full. While there are
@@ -112,7 +112,7 @@ impl Object {
                 _ => DEFAULT_TIMESLICE_US,
             },
             page: PageSize::Small,
-            compute: false,
+            is_compute_channel: false,
             preemption: Preemption::AsMade,
             ending: 0,
             owner: None,

@@ -14,6 +14,7 @@ use crate::{
         event::{Alloc, AllocDone, FreeTicket, RefusalCause, Ticket},
         forest::is_scheduled,
         ids::{FileId, GpuId, ShareId},
+        ledger::Claim,
         object::{Object, ObjectLife, Preemption},
         overhead::{CHANNEL, OTHER_GROUP},
         slots::{Ref, Slot},
@@ -328,16 +329,17 @@ impl Accounting {
             if !self.accounts.ledgers.is_active(share) {
                 return Err(RefusalCause::NoSuchGpu);
             }
-            let asked = if let Some(pool) = pool {
-                let of_group = self.accounts.claim_of(pool);
-                object.compute = of_group.is_some_and(|claim| claim.ids().makes_context());
-                self.accounts.ask_channel(pool, process)
+            let (ids, asked) = if let Some(pool) = pool {
+                let of_group = self.accounts.claim_of(pool).map(Claim::ids);
+                (of_group, self.accounts.ask_channel(pool, process))
             } else {
                 let demand = self.demand(alloc, share);
-                object.compute = demand.ids.makes_context();
-                self.accounts.ask(share, demand, process)
+                let ids = Some(demand.ids);
+                (ids, self.accounts.ask(share, demand, process))
             };
             object.hold = Some(asked?);
+            object.is_compute_channel =
+                alloc.kind == Kind::Channel && ids.is_some_and(TakenIds::makes_context);
         }
         let context = match alloc.kind {
             Kind::GraphicsObject => Some(self.begin_graphics(parent, object.share)?),
