@@ -197,8 +197,9 @@ pub enum Problem {
     TooManyForPolicy,
     /// [`Cause::UnknownPolicy`].
     #[error(
-        "the loaded module has no such policy, period or ratio; install module and cgpuctl \
-         from the same release"
+        "the loaded module has no such policy, period, percentage, number of instances or burst; \
+         take one that `cgpuctl gpu set-policy --help` lists, and module and cgpuctl from the same \
+         release"
     )]
     UnknownPolicy,
     /// `top` cannot use the terminal.
