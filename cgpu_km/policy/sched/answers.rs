@@ -44,7 +44,7 @@ impl Scheduler {
         if result.is_ok() {
             self.fleet.switched(disable.then_some(now));
         }
-        // A name can be that of a new channel by now, which was not meant.
+        // By now the name can be that of a new channel, which the call did not mean.
         if let (Err(CallError::Gone), [only]) = (result, &*self.switched) {
             if self.fleet.channels().any(|c| c.in_call) {
                 self.fleet.free(*only);
@@ -57,7 +57,7 @@ impl Scheduler {
         let named = |c: &&mut SchedChannel| c.in_call || switched.contains(&c.name);
         for channel in fleet.channels_mut().filter(named) {
             if !core::mem::replace(&mut channel.in_call, false) {
-                // It is a new one of that name.
+                // A new channel has that name.
                 channel.off = None;
             } else if result.is_ok() {
                 channel.off = Some(disable);
@@ -69,7 +69,7 @@ impl Scheduler {
         }
     }
 
-    /// Channels were switched: from when on that holds.
+    /// Notes from which moment on a switch of channels holds.
     fn switch_took_effect(&mut self, now: Nanos, began: Nanos, disable: bool) {
         let (after, rest) = if disable {
             (self.costs.disabled_after, self.costs.disabled_rest)
@@ -92,7 +92,8 @@ impl Scheduler {
         self.turn.took_effect(effect);
     }
 
-    /// `slice_us` is what was set, or `None` for a preemption.
+    /// Notes the answer to a call for a group. `slice_us` is the slice that was set, `None` for a
+    /// preemption.
     fn group_answered(
         &mut self,
         now: Nanos,
@@ -104,7 +105,7 @@ impl Scheduler {
             return;
         };
         if !core::mem::replace(&mut group.in_call, false) {
-            // It is a new one of that name: nobody knows whether the call came before it.
+            // A new group has that name: nobody knows whether the call came before it.
             group.slice_us = None;
             return;
         }

@@ -75,7 +75,8 @@ impl Mechanisms {
         samples: false,
     };
 
-    /// While the driver's kernel interface is not there: an instance can be suspended.
+    /// The doorbell alone, while the driver's kernel interface is not there: an instance can be
+    /// suspended.
     pub const DOORBELL: Self = Self {
         doorbell: true,
         ..Self::NONE
@@ -90,7 +91,7 @@ impl Mechanisms {
         samples: true,
     };
 
-    /// These, but the one that an action needs.
+    /// These mechanisms without the one that an action needs.
     pub(super) const fn without(mut self, action: Action) -> Self {
         match action {
             Action::SetGate { .. } => self.doorbell = false,
@@ -124,8 +125,8 @@ pub enum Action {
         /// In microseconds, as the driver takes it.
         microseconds: u32,
     },
-    /// Switches the channels that [`super::Scheduler::switched`] lists off, or on again. Switching
-    /// off preempts them.
+    /// Switches channels off, or on again: those that [`super::Scheduler::switched`] lists.
+    /// Switching off preempts them.
     Switch {
         /// Off.
         disable: bool,
@@ -135,7 +136,7 @@ pub enum Action {
         /// The group.
         group: RmName,
     },
-    /// Reads the driver's samples of who used the GPU, and tells them
+    /// Reads the driver's samples of which processes used the GPU, and reports them
     /// ([`super::Scheduler::samples`]) before the answer to this action.
     ReadSamples,
 }
@@ -145,7 +146,7 @@ pub enum Action {
 pub enum CallError {
     /// This driver or this GPU cannot do it (`NV_ERR_NOT_SUPPORTED` and the like): not tried again.
     Unsupported,
-    /// An object that it names is not there any more (of several channels: one of them).
+    /// An object that the call names is not there any more (of several channels: one of them).
     Gone,
     /// It failed: an object went at that moment, or the driver had no resources. Tried again later.
     Failed,

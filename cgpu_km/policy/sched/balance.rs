@@ -7,9 +7,9 @@ use super::time::{signed, Nanos};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Balance {
     owed: i64,
-    /// The same when slices began.
+    /// `owed` when slices began.
     before_slices: i64,
-    /// The turn of which it was last given its part.
+    /// The last turn of which it was given its part.
     turn: u64,
 }
 
@@ -24,43 +24,44 @@ impl Balance {
         self.turn == turn
     }
 
-    /// Gives it its part of a turn. Beside that it is owed `most`, or owes so much, at most.
+    /// Gives the instance its part of a turn. Beside the part it is owed, or owes, `most` at most.
     pub(super) fn give_part(&mut self, turn: u64, part: i64, most: i64) {
         self.owed = self.owed.saturating_add(part).clamp(-most, most + part);
         self.turn = turn;
     }
 
-    /// It may have a whole part in this turn, though it was given one.
+    /// Lets the instance have a whole part in this turn again, though it was given one.
     pub(super) fn renew_part(&mut self) {
         self.turn = 0;
     }
 
-    /// It had so much of the GPU.
+    /// Takes GPU time that the instance had off the balance.
     pub(super) fn had(&mut self, time: i64) {
         self.owed = self.owed.saturating_sub(time);
     }
 
-    /// It is owed so much more.
+    /// Adds time that the instance is owed.
     pub(super) fn earned(&mut self, time: Nanos) {
         self.owed = self.owed.saturating_add(signed(time));
     }
 
-    /// It loses the time that it did not use. Time that it had too much it still owes.
+    /// Drops the time that the instance did not use. It still owes the time that it had too much.
     pub(super) fn forfeit(&mut self) {
         self.owed = self.owed.min(0);
     }
 
-    /// So much of what it is owed, or owes, may be an error of measurement.
+    /// Moves the balance towards 0 by `unsure`, which may be an error of measurement.
     pub(super) fn forget(&mut self, unsure: i64) {
         self.owed = self.owed.saturating_sub(self.owed.clamp(-unsure, unsure));
     }
 
-    /// Slices begin.
+    /// Notes the balance as slices begin.
     pub(super) fn slices_begin(&mut self) {
         self.before_slices = self.owed;
     }
 
-    /// Nobody knows what it had in slices: as before them.
+    /// Puts the balance back to what it was before slices, because nobody knows what the instance
+    /// had in them.
     pub(super) fn undo_slices(&mut self) {
         self.owed = self.before_slices;
     }

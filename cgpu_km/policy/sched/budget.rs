@@ -4,7 +4,7 @@
 
 use super::time::Nanos;
 
-/// Wake-ups that interrupt others may cost one part in so many of its time.
+/// Wake-ups that interrupt others may cost one part in so many of the GPU's time.
 const BUDGET_PARTS: u64 = 20;
 /// Wake-ups that may follow each other at once after a quiet time.
 const BUDGET_DEPTH: u64 = 32;
@@ -12,7 +12,7 @@ const BUDGET_DEPTH: u64 = 32;
 /// The cost that wake-ups may have for the GPU.
 #[derive(Debug)]
 pub(super) struct WakeBudget {
-    /// When the wake-ups so far would all be paid for.
+    /// The moment at which all wake-ups so far would be paid for.
     due: Nanos,
 }
 
@@ -32,7 +32,7 @@ impl WakeBudget {
         true
     }
 
-    /// An instance that woke kept the GPU for so long after it stopped.
+    /// Charges the time for which an instance that woke kept the GPU after it stopped.
     pub(super) fn waste(&mut self, now: Nanos, length: Nanos) {
         let all = length.saturating_mul(BUDGET_PARTS);
         self.due = self.due.max(now).saturating_add(all);

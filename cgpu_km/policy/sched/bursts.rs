@@ -4,9 +4,9 @@
 //! Each instance has a lag (`lag.rs`), as in virtual-time schedulers: what its share came to while
 //! it had no work, `burst` at most. One that wakes takes the GPU from those that turns serve, and
 //! keeps it until its lag is used up or it stops. This is a token bucket whose rate is the share
-//! and whose depth is the burst, as the budget of a CBS server is (Abeni and Buttazzo, RTSS '98);
-//! that a wake-up runs before who used its share, by a bounded amount, is what BVT's warp does
-//! (Duda and Cheriton, SOSP '99); lag against a weighted share is EEVDF's (Stoica et al., RTSS
+//! and whose depth is the burst, as the budget of a CBS server is (Abeni and Buttazzo, RTSS '98).
+//! BVT's warp too lets a wake-up run, by a bounded amount, before those that used their shares
+//! (Duda and Cheriton, SOSP '99). Lag against a weighted share is EEVDF's (Stoica et al., RTSS
 //! '96). `docs/design/scheduling.md` says what follows from it.
 
 use super::{
@@ -43,14 +43,14 @@ impl Scheduler {
         (silent || instance.lag.rules()) && !instance.terms.suspended
     }
 
-    /// Lags grow by their part of so much time, for the instances that `which` tells.
+    /// Grows the lags of the instances that `which` picks by their parts of `time`.
     fn grow(&mut self, now: Nanos, time: Nanos, which: impl Fn(&Self, &SchedInstance) -> bool) {
         let by = |scheduler: &Self, instance: &SchedInstance| {
             if !scheduler.lag_grows(instance) || !which(scheduler, instance) {
                 return None;
             }
             let entitled = portion(time, scheduler.lag_share(now, instance), WHOLE);
-            // What it has had of its window is not charged yet.
+            // The part of its window that has passed is not charged yet.
             let used = scheduler.turn.used_by(instance.id, now);
             Some((entitled, scheduler.burst_of(instance).saturating_add(used)))
         };
@@ -59,7 +59,8 @@ impl Scheduler {
         });
     }
 
-    /// Changes each instance by what `see` makes of it and the others, if it makes anything.
+    /// Lets `see` look at each instance beside the others. If `see` returns something, `change`
+    /// changes the instance by it.
     pub(super) fn update_each<T>(
         &mut self,
         see: impl Fn(&Self, &SchedInstance) -> Option<T>,
@@ -76,8 +77,8 @@ impl Scheduler {
         }
     }
 
-    /// Lags grow until `now`, but for those that grow with each window. A cap is a part of all
-    /// time, a share one of the time that others have.
+    /// Grows the lags until `now`, except those that grow with each window. A cap is a part of all
+    /// time, a share is a part of the time that others have.
     pub(super) fn grow_lags(&mut self, now: Nanos) {
         let passed = now.saturating_sub(self.lags_until);
         self.lags_until = now;
@@ -108,15 +109,15 @@ impl Scheduler {
         });
     }
 
-    /// A window is over that was so long: lags grow with it.
+    /// Grows the lags by a window that is over, of length `used`.
     pub(super) fn grow_lags_by_window(&mut self, now: Nanos, used: Nanos) {
         self.grow(now, used, |scheduler, instance| {
             scheduler.rules.cap(instance.terms.weight).is_none()
         });
     }
 
-    /// Nobody is owed more than its burst, which may have been changed. An instance whose burst is
-    /// not worth a window has none by its lag.
+    /// Limits each lag to the instance's burst, which may have been changed. An instance whose
+    /// burst is not worth a window has no windows by its lag.
     pub(super) fn limit_lags(&mut self) {
         let (burst, least) = (self.rules.burst, self.costs.least_window);
         for instance in self.fleet.instances_mut() {
@@ -128,7 +129,8 @@ impl Scheduler {
         }
     }
 
-    /// An instance has work again that had none: whether it has the GPU at once.
+    /// Lets an instance that had no work and has some again have the GPU at once, if its lag and
+    /// the budget allow that.
     pub(super) fn wakes(&mut self, now: Nanos, id: InstanceId) {
         let least = self.costs.least_window;
         let Some(instance) = self.fleet.find(id) else {
@@ -172,8 +174,8 @@ impl Scheduler {
         self.fleet.competing().any(|i| !i.lag.rules())
     }
 
-    /// The lag for the next window of an instance that used up its own: nearly what its share of a
-    /// turn comes to while the others have theirs, and no more than it can be owed.
+    /// The lag at which an instance that used up its own has its next window. It is nearly what its
+    /// share of a turn comes to while the others have theirs, and no more than it can be owed.
     fn rest(&self, now: Nanos, instance: &SchedInstance) -> Nanos {
         let share = self.lag_share(now, instance);
         let part = portion(self.turn_length(), share, WHOLE);
@@ -182,8 +184,9 @@ impl Scheduler {
         rest.min(self.burst_of(instance))
     }
 
-    /// The instance that is to have the GPU before those that turns serve: of those that woke the
-    /// one that lags most for its share, and of those that woke before and used up their lag.
+    /// The instance that is to have the GPU before those that turns serve. High priority comes
+    /// first, then an instance that woke and has lag left, then the one that lags most for its
+    /// share.
     pub(super) fn next_burst(&self, now: Nanos) -> Option<InstanceId> {
         // Those that turns serve do not wait for longer than the longest burst.
         if self.turn.burst_time() >= self.longest_burst() && self.turns_serve_somebody() {
@@ -207,8 +210,8 @@ impl Scheduler {
         most.map(|i| i.id)
     }
 
-    /// Whether those that turns serve have theirs between two windows by lag: nobody who always has
-    /// work waits for longer than in turns.
+    /// Whether instances that turns serve have a window between two windows by lag. So an instance
+    /// that always has work waits no longer than in turns.
     fn bursts_take_turns(&self) -> bool {
         self.rules.overlaps() && self.turns_serve_somebody()
     }
@@ -222,13 +225,14 @@ impl Scheduler {
         instance.lag.has_rested(now, long)
     }
 
-    /// The longest that bursts may last before those that turns serve have theirs.
+    /// How long bursts may last before the instances that turns serve have their windows.
     fn longest_burst(&self) -> Nanos {
         let bursts = self.fleet.competing().filter(|i| i.lag.rules());
         bursts.map(|i| self.burst_of(i)).max().unwrap_or(0)
     }
 
-    /// Nobody is owed a window, neither by turns nor by lag: turns serve all from now on.
+    /// Lets turns serve all instances from now on, because none is owed a window by its turn or by
+    /// its lag.
     pub(super) fn serve_all_by_turns(&mut self) {
         for instance in self.fleet.instances_mut().filter(|i| i.competes()) {
             instance.lag.keep();
@@ -263,7 +267,7 @@ impl Scheduler {
         length.min(longest)
     }
 
-    /// The window of an instance is over, which was so long: its lag is used up, or not.
+    /// Notes that the window of an instance is over, after `used`, and whether its lag is used up.
     pub(super) fn burst_ended(&mut self, now: Nanos, id: InstanceId, used: Nanos) {
         let least = self.costs.least_window;
         let Some(instance) = self.fleet.find_mut(id) else {

@@ -58,8 +58,8 @@ impl Scheduler {
         action
     }
 
-    /// All calls were made: a window or the slices that they were for begin. Whether there may be
-    /// more to do.
+    /// Begins the window, or the slices, for which all calls were made. Returns whether there may
+    /// be more to do.
     fn begin_what_is_due(&mut self, now: Nanos) -> bool {
         match self.mode {
             Mode::Windows => {
@@ -111,7 +111,7 @@ impl Scheduler {
         Some(what)
     }
 
-    /// Gates to be shut, or the others.
+    /// Moves a gate: by `way` one that is to be shut, or any other.
     fn move_gate(&mut self, now: Nanos, way: MoveWay) -> Option<Action> {
         if !self.mechanisms.doorbell {
             return None;
@@ -140,7 +140,7 @@ impl Scheduler {
         self.take(found, None)
     }
 
-    /// Channels to be switched off, or on.
+    /// Switches channels off or on, by `way`.
     fn switch(&mut self, now: Nanos, way: MoveWay, wait: Option<Nanos>) -> Option<Action> {
         if !self.mechanisms.switch {
             return None;
@@ -197,7 +197,7 @@ impl Scheduler {
         retry
     }
 
-    /// A time slice, or the preemption that makes one of 0 take effect.
+    /// Sets a time slice, or preempts the group whose slice of 0 is to take effect.
     fn set_slice(&mut self, now: Nanos, wait: Option<Nanos>) -> Option<Action> {
         if !self.mechanisms.timeslice {
             return None;

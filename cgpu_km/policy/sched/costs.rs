@@ -25,8 +25,8 @@ pub struct Costs {
     /// (docs/measurements/2026-11-22-weights.md).
     pub switch_saved: Nanos,
     /// GPU time that is lost when an instance that wakes takes the GPU, and when it is given back:
-    /// two changes of the running channel group, the call that switches on who had to wait, and the
-    /// silence from which it is known that the instance stopped.
+    /// two changes of the running channel group, the call that switches on the instance that had to
+    /// wait, and the silence that shows that the woken one stopped.
     pub wake_up: Nanos,
     /// The shortest window that is worth its calls (0.43 to 0.70 ms to switch off, 0.26 to 0.32 ms
     /// on).
@@ -36,7 +36,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// As measured.
+    /// The costs as measured.
     pub const MEASURED: Self = Self {
         disabled_after: 200 * US,
         disabled_rest: 500 * US,

@@ -37,9 +37,9 @@ pub(super) struct DoorState {
 /// The state that a program found when it touched a doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ring {
-    /// The gate is shut: it sleeps.
+    /// The gate is shut, and the program sleeps.
     pub(super) blocked: bool,
-    /// It slept before and was let go, so its kernels did not keep it silent.
+    /// The program slept before and was let go, so its kernels did not keep it silent.
     pub(super) was_let_go: bool,
 }
 
@@ -65,7 +65,7 @@ impl DoorState {
         self.wanted
     }
 
-    /// From now on the gate should stand there.
+    /// Sets the position that the gate should have from now on.
     pub(super) fn want(&mut self, wanted: Position) {
         self.wanted = wanted;
     }
@@ -93,13 +93,14 @@ impl DoorState {
         self.sleeper == Sleeper::LetGo
     }
 
-    /// The gate is being moved to where it should stand.
+    /// Notes that the gate is being moved to where it should stand.
     pub(super) fn begin_move(&mut self) {
         self.before = core::mem::replace(&mut self.position, self.wanted);
         self.touched = false;
     }
 
-    /// The gate was moved, or is where it was. For how long the task slept that goes on now.
+    /// Notes that the gate was moved, or is where it was. Returns how long the task slept that goes
+    /// on now; 0 if none does.
     pub(super) fn end_move(&mut self, now: Nanos, result: Result<(), CallError>) -> Nanos {
         if result.is_ok() {
             self.retry.succeeded();
@@ -123,7 +124,7 @@ impl DoorState {
         now.saturating_sub(since)
     }
 
-    /// A program touched a doorbell while the gate was not open.
+    /// Notes that a program touched a doorbell while the gate was not open.
     pub(super) fn ring(&mut self, now: Nanos) -> Ring {
         self.touched = true;
         let was_let_go = self.has_let_go();

@@ -21,9 +21,9 @@ pub(super) const DEFAULT_SLICE_US: u32 = 2048;
 const SETTLES_WITHIN: Nanos = 2 * MS;
 /// How long a doorbell stays open in a window until it is armed again.
 const REARM_AFTER: Nanos = 4 * MS;
-/// The same for one that was seen to think: when it stops is to be known soon.
+/// The same for an instance that was seen to think, because its stop is to be known soon.
 const REARM_THINKING_AFTER: Nanos = 500 * US;
-/// It is armed this much later at most.
+/// A doorbell is armed this much later at most.
 const ARMED_WITHIN: Nanos = 250 * US;
 /// The same for an instance of high priority, which gives way sooner.
 pub(super) const REARM_HIGH_AFTER: Nanos = MS;
@@ -109,7 +109,7 @@ impl SchedInstance {
         };
     }
 
-    /// Sets what it should have while another instance has the window.
+    /// Sets the gate and the channels that it should have while another instance has the window.
     pub(super) fn wait_for_window(&mut self, least: Nanos) {
         if !self.habits.is_working() && self.has_credit(least) {
             // It has the GPU at once when it wakes, and what it launches need not wait for a call.
@@ -220,8 +220,8 @@ impl SchedInstance {
         self.door.has_let_go() && self.habits.silence() <= LONGEST_SILENCE
     }
 
-    /// It was silent for longer than it may, and `silent` of that in this window: whether it has no
-    /// work.
+    /// Whether it has no work, now that it was silent for longer than it may: for `silent` in this
+    /// window.
     pub(super) fn is_idle(&mut self, silent: Nanos) -> bool {
         self.habits.add_silence(silent);
         // High priority is assumed idle sooner, because it keeps the others waiting.
@@ -231,12 +231,13 @@ impl SchedInstance {
         !self.is_bound_to_launch() && self.habits.believes_silence()
     }
 
-    /// It was silent for longer than it may: whether the driver is to be asked for samples first.
+    /// Whether the driver is to be asked for samples first, now that it was silent for longer than
+    /// it may.
     pub(super) fn is_worth_asking(&mut self, silent: Nanos) -> bool {
         !self.terms.high_priority && self.habits.ask_again(silent)
     }
 
-    /// It launched outside its window: whether it wakes.
+    /// Notes that it launched outside its window. Returns whether it wakes.
     pub(super) fn launched_outside(&mut self, now: Nanos) -> bool {
         let settled = |since: Nanos| now >= since.saturating_add(SETTLES_WITHIN);
         if self.off_since.is_some_and(settled) {
@@ -247,7 +248,7 @@ impl SchedInstance {
         }
     }
 
-    /// A program of it touched a doorbell.
+    /// Notes that one of its programs touched a doorbell.
     pub(super) fn ring(&mut self, now: Nanos) -> Ring {
         let ring = self.door.ring(now);
         self.habits.touched(now);
@@ -257,13 +258,13 @@ impl SchedInstance {
         ring
     }
 
-    /// Its doorbells were moved, or are where they were.
+    /// Notes that its gate was moved, or is where it was.
     pub(super) fn door_answered(&mut self, now: Nanos, result: Result<(), CallError>) {
         let slept = self.door.end_move(now, result);
         self.account.blocked = self.account.blocked.saturating_add(slept);
     }
 
-    /// It had so much of the GPU.
+    /// Charges GPU time that it had.
     pub(super) fn had(&mut self, time: Nanos) {
         if self.lag.rules() {
             self.lag.spend(time);
@@ -273,7 +274,7 @@ impl SchedInstance {
         self.account.gpu_time = self.account.gpu_time.saturating_add(time);
     }
 
-    /// It was found only now that it had so much more of the GPU, or less.
+    /// Charges GPU time that it had beyond what was charged before; below 0: less than that.
     pub(super) fn had_after_all(&mut self, time: i64) {
         self.balance.had(time);
         self.account.gpu_time = self.account.gpu_time.saturating_add_signed(time);

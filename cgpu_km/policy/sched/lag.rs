@@ -43,7 +43,7 @@ impl Lag {
         matches!(self.used_as, LagUse::BeingSpent { .. })
     }
 
-    /// It was entitled to so much, of which it had nothing yet. It is owed `burst` at most.
+    /// Grows the lag by service that it was entitled to and has not had, to `burst` at most.
     pub(super) fn grow(&mut self, entitled: Nanos, burst: Nanos) {
         self.owed = self
             .owed
@@ -51,7 +51,7 @@ impl Lag {
             .min(signed(burst));
     }
 
-    /// It is owed no more than this.
+    /// Limits the lag to `burst`.
     pub(super) fn limit(&mut self, burst: Nanos) {
         self.owed = self.owed.min(signed(burst));
     }
@@ -78,24 +78,24 @@ impl Lag {
         }
     }
 
-    /// It is owed enough for a window again.
+    /// Lets it spend its lag again, because it is owed enough for a window.
     pub(super) fn go_on(&mut self) {
         if let LagUse::Waits { woke } = self.used_as {
             self.used_as = LagUse::BeingSpent { woke };
         }
     }
 
-    /// It has no work any more, or turns serve it.
+    /// Ends its windows outside of turns: it has no work any more, or turns serve it.
     pub(super) fn keep(&mut self) {
         self.used_as = LagUse::Kept;
     }
 
-    /// It had so much of the GPU.
+    /// Takes GPU time that it had off the lag.
     pub(super) fn spend(&mut self, time: Nanos) {
         self.owed = self.owed.saturating_sub(signed(time));
     }
 
-    /// Its window outside of turns is over.
+    /// Notes that its window outside of turns is over.
     pub(super) fn end_window(&mut self, now: Nanos) {
         self.had_until = Some(now);
     }
@@ -106,7 +106,7 @@ impl Lag {
             .is_none_or(|until| now >= until.saturating_add(long))
     }
 
-    /// It had work all along: it is owed nothing.
+    /// Sets the lag to 0, because it had work all along.
     pub(super) fn forget(&mut self) {
         self.owed = 0;
     }

@@ -34,14 +34,14 @@ impl CallLimit {
         self.calls
     }
 
-    /// When the next call may be made, if not now.
+    /// The moment at which the next call may be made; `None`: now.
     pub(super) fn wait(&self, now: Nanos) -> Option<Nanos> {
         // With this one they are BURST.
         let at = self.due.saturating_sub(EVERY * (BURST - 1));
         (at > now).then_some(at)
     }
 
-    /// A call is made.
+    /// Counts a call.
     pub(super) fn take(&mut self, now: Nanos) {
         self.due = self.due.max(now).saturating_add(EVERY);
         self.calls = self.calls.saturating_add(1);

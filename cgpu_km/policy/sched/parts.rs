@@ -19,7 +19,7 @@ const LONGER_PARTS: u64 = 8;
 const MOST_EMPTY_TURNS: u32 = 64;
 
 impl Scheduler {
-    /// The least that is worth a window.
+    /// The least GPU time that is worth a window.
     fn least_window(&self) -> i64 {
         signed(self.costs.least_window)
     }
@@ -59,8 +59,8 @@ impl Scheduler {
 
     /// Begins the next turn in which an instance is owed a window; that instance, if there is one.
     fn begin_turn(&mut self, now: Nanos, capped: bool) -> Option<InstanceId> {
-        // The time that all would have had in the pause counts from its end on: a turn that began
-        // late for want of a timer is no gain.
+        // Under a cap the next turn begins where the last one ended, even if the timer was late, so
+        // that a late turn is no gain.
         let end = self.turn.end();
         let late = now.saturating_sub(end);
         self.turn.begin(if capped && late < self.turn.length {
@@ -157,7 +157,7 @@ impl Scheduler {
             };
             let part = signed(portion(self.turn.length, self.entitled(next), WHOLE));
             let most = if self.rules.overlaps() {
-                // Who waits less is told by the longest window.
+                // The longest window decides how long the others wait.
                 (part / 4).max(signed(self.costs.least_window))
             } else {
                 part.saturating_mul(2)

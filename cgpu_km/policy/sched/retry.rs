@@ -5,7 +5,7 @@ use super::time::{Nanos, MS};
 
 /// The pause after the first failure. It doubles with each further one.
 const FIRST_PAUSE: Nanos = 10 * MS;
-/// So often it doubles: to 1.28 s.
+/// The pause doubles so often at most: to 1.28 s.
 const MOST_DOUBLINGS: u32 = 7;
 
 /// How often a call has failed in a row, and the moment from which on it may be made again.
@@ -16,7 +16,7 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    /// Of a call that has not failed.
+    /// The state of a call that has not failed.
     pub(super) const NEVER_FAILED: Self = Self { failures: 0, at: 0 };
 
     /// The moment from which on the call may be made.
@@ -29,19 +29,19 @@ impl Retry {
         self.failures > 0
     }
 
-    /// The call was made.
+    /// Notes that the call was made.
     pub(super) fn succeeded(&mut self) {
         *self = Self::NEVER_FAILED;
     }
 
-    /// The call failed: the next one waits.
+    /// Notes that the call failed: the next one waits.
     pub(super) fn failed(&mut self, now: Nanos) {
         self.failures = self.failures.saturating_add(1);
         self.at = now.saturating_add(Self::pause(self.failures));
     }
 
-    /// A call for several things failed: the next one, for this thing alone, waits from the second
-    /// time on.
+    /// Notes that a call for several things failed. The next one is for this thing alone, and waits
+    /// only if this was not the first failure.
     pub(super) fn failed_together(&mut self, now: Nanos) {
         self.failures = self.failures.saturating_add(1);
         self.at = match self.failures {

@@ -33,7 +33,7 @@ pub struct Rules {
 pub struct Terms {
     /// 1 to 100: parts, or percent for [`Policy::Fixed`].
     pub weight: u32,
-    /// Served before those without.
+    /// The instance is served before those of normal priority.
     pub high_priority: bool,
     /// Kept off the GPU until it is resumed.
     pub suspended: bool,
@@ -53,7 +53,7 @@ pub enum Misfit {
 }
 
 impl Rules {
-    /// Those of a GPU for which the operator has set none. cGPU has the same numbers.
+    /// The rules of a GPU for which the operator has set none. cGPU has the same numbers.
     pub const DEFAULT: Self = Self {
         policy: Policy::Native,
         period: Period::Latency,
@@ -67,7 +67,7 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// They are not, or they cannot.
+    /// A number is out of its range, or the instances do not fit the policy.
     pub fn admit(&self, weights: impl Iterator<Item = u32>) -> Result<(), Misfit> {
         let most = u32::try_from(MAX_INSTANCES_PER_GPU).unwrap_or(u32::MAX);
         let fits = (1..=most).contains(&self.max_instances)

@@ -87,12 +87,12 @@ impl Scheduler {
         has.timeslice && has.switch && has.doorbell && self.fleet.competing().all(fits)
     }
 
-    /// Whether they do share by slices.
+    /// Whether those that compete share by slices, and can go on so.
     pub(super) fn slices_hold(&self) -> bool {
         self.slices.are_on() && self.slices_fit()
     }
 
-    /// Whether an instance launches so densely, for a slice as long as this, that slices may begin.
+    /// Whether an instance launches densely enough for slices of this length to begin.
     fn is_ready_for_slice(&self, now: Nanos, instance: &SchedInstance, slice: Nanos) -> bool {
         let is_dense = |dense: Dense| {
             now >= dense.since.saturating_add(DENSE_FOR)
@@ -131,19 +131,19 @@ impl Scheduler {
         true
     }
 
-    /// The first instance has the GPU to itself: all channels may be on from now on. Whether that
-    /// is new.
+    /// Lets all channels be on, because the first instance has the GPU to itself. Returns whether
+    /// they were not before.
     pub(super) fn open_slices(&mut self, now: Nanos) -> bool {
         if self.slices.are_open() {
             return false;
         }
         self.slices.open();
-        // From the moment on when it could run, not when that was asked for.
+        // Its time counts from the moment at which it could run, not from the call.
         self.charged_until = self.turn.free_at().max(self.slices.began()).min(now);
         true
     }
 
-    /// Slices did not do for those that compete.
+    /// Ends slices that did not give each instance its part.
     fn fail_slices(&mut self, now: Nanos) {
         self.slices.end();
         let lasted = now.saturating_sub(self.slices.began());
@@ -152,13 +152,13 @@ impl Scheduler {
         }
     }
 
-    /// How often the runner changes at most, over time: twice as often as slices end.
+    /// The time from one change of the runner to the next, at least, on average: half a slice.
     fn change_every(&self) -> Nanos {
         let count = self.fleet.count_competing();
         portion(self.turn_length(), 1, count.saturating_mul(2))
     }
 
-    /// An instance that competes was heard of.
+    /// Notes that an instance that competes was heard of.
     pub(super) fn heard_in_slices(&mut self, now: Nanos, id: InstanceId) {
         if !self.slices.is_runner(id) {
             // Nobody has the GPU while it changes hands.
@@ -176,7 +176,7 @@ impl Scheduler {
             return;
         };
         runner.account.windows = runner.account.windows.saturating_add(1);
-        // It was at work for half a kernel before, more or less.
+        // The new runner was at work for about half a kernel before it was heard of.
         let half = signed(runner.habits.dense().map_or(0, |dense| dense.gap / 2));
         runner.had_after_all(half);
         runner.balance.forget(half);
@@ -201,7 +201,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether slices do, at `now`; sets when to look again.
+    /// Whether slices still give each instance its part; sets when to look again.
     pub(super) fn watch_slices(&mut self, now: Nanos) -> bool {
         self.charge(now);
         let mut left = Nanos::MAX;

@@ -6,11 +6,11 @@ use super::{authority::InstanceId, time::Nanos};
 /// Whether there are slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SliceProgress {
-    /// No.
+    /// There are none.
     Off,
     /// Every group's slice is set in a turn of windows, before they may begin.
     Prepared,
-    /// Yes.
+    /// They share the GPU.
     On,
 }
 
@@ -54,7 +54,7 @@ impl SliceStage {
         self.open
     }
 
-    /// When they began.
+    /// When slices began.
     pub(super) fn began(&self) -> Nanos {
         self.began
     }
@@ -69,8 +69,8 @@ impl SliceStage {
         self.runner
     }
 
-    /// A turn of windows is over, at whose end every instance was or was not ready for slices.
-    /// Whether that was so at the end of the one before, too.
+    /// Notes, at the end of a turn of windows, whether every instance is ready for slices. Returns
+    /// whether that was so at the end of the turn before.
     pub(super) fn prepare(&mut self, ready: bool) -> bool {
         let were_prepared = self.are_prepared();
         self.stage = if ready {
@@ -81,7 +81,7 @@ impl SliceStage {
         were_prepared
     }
 
-    /// They begin with this instance.
+    /// Begins slices with this instance.
     pub(super) fn begin(&mut self, now: Nanos, first: Option<InstanceId>) {
         *self = Self {
             stage: SliceProgress::On,
@@ -92,12 +92,13 @@ impl SliceStage {
         };
     }
 
-    /// The first instance has the GPU to itself: all channels may be on from now on.
+    /// Lets all channels be on, because the first instance has the GPU to itself.
     pub(super) fn open(&mut self) {
         self.open = true;
     }
 
-    /// An instance has the GPU; the one that had it. Changes are due every so often.
+    /// Gives the GPU to an instance and returns the one that had it. Changes are due at intervals
+    /// of `every`.
     pub(super) fn change_runner(
         &mut self,
         now: Nanos,
@@ -116,7 +117,7 @@ impl SliceStage {
         self.changes_due > at
     }
 
-    /// They are of no use any more.
+    /// Ends slices.
     pub(super) fn end(&mut self) {
         self.stage = SliceProgress::Off;
     }

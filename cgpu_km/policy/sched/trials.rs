@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! When an instance may share by time slices again, after they did not do.
+//! When an instance may share by time slices again after they failed.
 
 use super::time::{Nanos, MS};
 
 /// How long slices are left alone after they failed; doubled at each further time.
 const HOLD_OFF: Nanos = 4000 * MS;
-/// They are left alone for no longer than this.
+/// Slices are left alone for no longer than this.
 const LONGEST_HOLD_OFF: Nanos = 128_000 * MS;
 const MOST_DOUBLINGS: u32 = 8;
 /// Slices that lasted for so long had not failed before.
@@ -24,7 +24,7 @@ impl SliceTrials {
         now >= self.not_before
     }
 
-    /// Slices did not do, after they had lasted for so long.
+    /// Notes that slices failed after they had lasted for so long.
     pub(super) fn failed(&mut self, now: Nanos, lasted: Nanos) {
         if lasted >= LASTING {
             self.failures = 0;
@@ -34,7 +34,7 @@ impl SliceTrials {
         self.failures = self.failures.saturating_add(1).min(MOST_DOUBLINGS);
     }
 
-    /// An instance is gone with which they may have failed.
+    /// Forgets the failures, because an instance that may have caused them is gone.
     pub(super) fn forgive(&mut self, now: Nanos) {
         self.failures = 0;
         self.not_before = self.not_before.min(now.saturating_add(HOLD_OFF));

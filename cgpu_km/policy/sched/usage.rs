@@ -6,8 +6,8 @@ use super::{
     time::{portion, Nanos},
 };
 
-/// Use is looked at over one to two times as long as so many bursts: 8 s for one of 200 ms, in
-/// which requests that come at random ask for little more than on average.
+/// Use is measured over the time of so many bursts, up to twice that: 8 s for bursts of 200 ms. In
+/// that time requests that come at random ask for little more than on average.
 const BURSTS: u64 = 40;
 
 /// All GPU time of an instance, and all that its share came to, at a moment.
@@ -20,8 +20,8 @@ struct Mark {
 
 /// All GPU time of an instance at two moments of late, and all that its share came to.
 ///
-/// Only time counts in which it was there and others were: who is alone takes nothing from
-/// anybody, and who has not come yet leaves nothing to anybody.
+/// Time counts only if the instance was there and others were. An instance that is alone takes
+/// nothing from others, and one that has not come yet leaves nothing to them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RecentUse {
     before: Option<Mark>,
@@ -32,8 +32,8 @@ pub(super) struct RecentUse {
 }
 
 impl RecentUse {
-    /// It has had so much in all, and its share of the time since the last call came to `entitled`:
-    /// none if it was alone or not there. It is owed `burst` at most.
+    /// Notes that the instance has had `had` in all, and that its share of the time since the last
+    /// call came to `entitled`; `None` if it was alone or not there. It is owed `burst` at most.
     pub(super) fn note(&mut self, now: Nanos, had: Nanos, entitled: Option<Nanos>, burst: Nanos) {
         if let Some(entitled) = entitled {
             self.entitled = self.entitled.saturating_add(entitled);

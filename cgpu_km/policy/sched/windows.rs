@@ -17,16 +17,17 @@ use super::{
     turn::OpenWindow,
 };
 
-/// Silence, in time that the instance had the GPU, of which the driver's samples are asked.
+/// The driver's samples are asked about a silence of this length, in time that the instance had the
+/// GPU.
 const SILENCE_WORTH_SAMPLES: Nanos = 20 * MS;
 
 /// The things to look at in a window.
 struct Watch {
     /// The holder's silence counts.
     armed: bool,
-    /// When the holder is silent for too long.
+    /// The moment from which on the holder is silent for too long.
     silent_at: Nanos,
-    /// How long it has been silent in the window.
+    /// How long the holder has been silent in the window.
     silent: Nanos,
     high_priority: bool,
     /// The samples say that it is in a long kernel, and it has been silent for as long as any other
@@ -45,7 +46,7 @@ impl Scheduler {
                 return false;
             };
             if watch.waited_for {
-                // As long as the samples find it.
+                // It is waited for as long as the samples find it at work.
                 self.doubt.begin(now, DoubtReason::Idle);
             }
             if watch.armed && now >= watch.silent_at {
@@ -98,7 +99,8 @@ impl Scheduler {
         })
     }
 
-    /// The holder has been silent for too long: it gives way. Whether it does not compete any more.
+    /// Makes the holder give way, because it has been silent for too long. Returns whether it does
+    /// not compete any more.
     fn fell_silent(&mut self, now: Nanos, window: OpenWindow, silent: Nanos) -> bool {
         let has_samples = self.mechanisms.samples;
         let Some(holder) = self.fleet.find_mut(window.holder) else {
@@ -157,7 +159,7 @@ impl Scheduler {
         self.mechanisms.switch && self.fleet.competes(id)
     }
 
-    /// All calls for the holder were made: its window begins.
+    /// Begins the window of the holder, for which all calls were made.
     pub(super) fn begin_window(&mut self, now: Nanos) {
         if !self.turn.is_due() {
             return;
@@ -205,7 +207,7 @@ impl Scheduler {
         }
     }
 
-    /// When a call that was begun then was bound to have the last holder off the GPU.
+    /// The soonest moment at which a call that began at `began` has the last holder off the GPU.
     pub(super) fn off_soonest(&self, began: Nanos) -> Nanos {
         if self.rules.overlaps() {
             let soonest = self.turn.ended_at().saturating_add(self.off_after());
@@ -224,7 +226,7 @@ impl Scheduler {
         }
     }
 
-    /// The window ends now: what it was is charged.
+    /// Ends the window now and charges its time.
     pub(super) fn end_window(&mut self, now: Nanos) {
         let Some(window) = self.turn.end_window(now) else {
             return;
@@ -250,7 +252,7 @@ impl Scheduler {
         self.burst_ended(now, window.holder, used);
     }
 
-    /// The holder of the last window was switched off later than was reckoned with.
+    /// Charges the holder of the last window for being switched off later than expected.
     pub(super) fn overran(&mut self, late: Nanos) {
         let last = self.turn.last();
         if let Some(last) = last.and_then(|id| self.fleet.find_mut(id)) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The cases of `make bench-weights`: what was wanted, what a program got, and how far that is off.
+//! The cases of `make bench-weights`: the share that was wanted, the share that each program got,
+//! and how far that is off.
 
 use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Rules, Terms};
 use serde::Serialize;
@@ -12,7 +13,7 @@ use crate::{
 
 /// The lengths of kernels that the cases use.
 pub const KERNELS: [Nanos; 4] = [15 * US, 800 * US, 16 * MS, 81 * MS];
-/// Kernels that are longer than any silence that is allowed.
+/// Kernels that are longer than any silence that the scheduler waits for.
 const LONGER: [Nanos; 3] = [400 * MS, 800 * MS, 2000 * MS];
 /// Waits for each of its short kernels.
 pub const SHORT: Habit = Habit {
@@ -49,7 +50,7 @@ pub const fn weight(weight: u32) -> Terms {
     }
 }
 
-/// The outcome of one of the times.
+/// The outcome of one measurement of a case.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The programs' rates, as fractions of what each does alone.
@@ -80,13 +81,13 @@ impl Outcome {
     }
 }
 
-/// Programs of these habits in instances of these terms: what came out in each of the times that
-/// they were measured.
+/// Runs programs of these habits in instances of these terms. Returns the outcome of each
+/// measurement.
 pub fn run(mechanisms: Mechanisms, rules: Rules, programs: &[(Habit, Terms)]) -> Vec<Outcome> {
     run_from(0, BEFORE, mechanisms, rules, programs)
 }
 
-/// The same on a GPU that is as old as this, when they have run for so long.
+/// Runs them on a GPU of this age, and measures after they have run for `before`.
 pub fn run_from(
     age: Nanos,
     before: Nanos,
@@ -137,16 +138,16 @@ pub struct Line {
     pub case: String,
     /// The shares, or the figure, that were wanted.
     pub wanted: Vec<f64>,
-    /// The shares, or the figure, in one of the times.
+    /// The shares, or the figure, that one measurement found.
     pub got: Vec<f64>,
     /// The worst error, as a fraction of the share that was wanted.
     pub error: f64,
-    /// The most that it may be; none where only the figure is told.
+    /// The most that the error may be; none if only the figure is reported.
     pub bound: Option<f64>,
-    /// All programs together, as a fraction of one alone: the least of the times that they were
-    /// measured.
+    /// The rate of all programs together, as a fraction of one alone: the least of the
+    /// measurements.
     pub throughput: Option<f64>,
-    /// Calls into the driver per second: the most.
+    /// Calls into the driver per second: the most of the measurements.
     pub calls_per_second: Option<f64>,
     /// How the GPU was shared at the end.
     pub mode: Option<&'static str>,
@@ -158,7 +159,7 @@ pub(crate) fn rounded(figure: f64) -> f64 {
 }
 
 impl Line {
-    /// `got` says what of an outcome is to be as `wanted`.
+    /// `got` picks what of an outcome is to be as `wanted`.
     fn new(
         backend: Backend,
         case: String,
@@ -191,7 +192,7 @@ impl Line {
     }
 }
 
-/// A set of means, and what it is called.
+/// A set of mechanisms and its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Backend {
     pub(crate) name: &'static str,
@@ -203,7 +204,7 @@ pub const RMAPI: Backend = Backend {
     name: "rmapi",
     means: Mechanisms::ALL,
 };
-/// The same where the driver tells no samples (a GPU that is divided by MIG).
+/// The same without samples: on a GPU that is divided by MIG the driver has none.
 pub const NO_SAMPLES: Backend = Backend {
     name: "rmapi-no-samples",
     means: Mechanisms {
@@ -247,8 +248,8 @@ pub fn four(habits: [Habit; 4]) -> Line {
     shared(RMAPI, case, &programs, 0.02)
 }
 
-/// Four programs, none of whose kernels are alike: each length with each weight and each depth, in
-/// all orders.
+/// Four programs, each with kernels of another length: each length with each weight and each depth,
+/// in all orders.
 pub fn mixed() -> impl Iterator<Item = [Habit; 4]> {
     let orders = (0..256).map(|n| [n / 64, n / 16 % 4, n / 4 % 4, n % 4]);
     let orders = orders.filter(|order| (0..4).all(|length| order.contains(&length)));
@@ -289,7 +290,7 @@ fn throughput(period: Period, habit: Habit, wanted: f64) -> Line {
     );
     let got = |outcome: &Outcome| vec![outcome.throughput()];
     let mut line = Line::new(RMAPI, case, &outcomes, &[wanted], got, 0.0);
-    // More than wanted is no error.
+    // A rate above the wanted one is no error.
     let least = line.throughput.expect("measured");
     line.got = vec![least];
     line.error = rounded((1.0 - least / wanted).max(0.0));
@@ -322,14 +323,14 @@ pub fn longest_wait(beside: Habit) -> Nanos {
         while driven.world.ran(program) == ran {
             driven.run(10 * US);
         }
-        // From the first one on, of whose kernels nothing is known yet.
+        // The first request counts too, when nothing is known of its kernels.
         longest = longest.max(driven.world.now() - asked);
         driven.run((45 + number % 13) * MS);
     }
     longest
 }
 
-/// The same, in milliseconds; a shorter one is no error.
+/// The same in milliseconds. A wait that is shorter than wanted is no error.
 fn priority(beside: Habit) -> Line {
     let (wanted, got) = (2.0, longest_wait(beside) as f64 / MS as f64);
     Line {
@@ -377,7 +378,8 @@ pub fn all(mut each: impl FnMut(Line)) {
     for habits in mixed() {
         each(four(habits));
     }
-    // Longer than any silence that is allowed: what the driver's samples are for.
+    // Kernels that are longer than any silence that the scheduler waits for are what the driver's
+    // samples are for.
     for backend in [RMAPI, NO_SAMPLES] {
         let mut told = |mut line: Line| {
             line.bound = line.bound.filter(|_| backend.means.samples);
@@ -396,7 +398,8 @@ pub fn all(mut each: impl FnMut(Line)) {
     for habit in habits() {
         each(throughput(Period::Throughput, habit, 0.97));
         each(throughput(Period::Latency, habit, 0.92));
-        // Who waits for each short kernel loses the time in which both have their channels on.
+        // A program that waits for each short kernel loses the time in which both have their
+        // channels on.
         let short = habit == SHORT;
         each(throughput(
             Period::Interactive,

@@ -19,9 +19,9 @@ use crate::{
     Nanos, MS, US,
 };
 
-/// From an event or a deadline to the scheduler's thread running.
+/// The time from an event or a deadline to the moment at which the scheduler's thread runs.
 const WAKE: Nanos = 50 * US;
-/// Taking pages away or putting them back.
+/// How long it takes to take pages away or to put them back.
 const GATE: Nanos = 10 * US;
 /// The time slice that a program's group has from the driver.
 const DEFAULT_SLICE: Nanos = 2048 * US;
@@ -56,7 +56,7 @@ pub struct Driven {
     firsts: Vec<usize>,
 }
 
-/// How an instance's channel group is named.
+/// The name of an instance's channel group.
 fn group_of(program: usize) -> RmName {
     name(program, 1)
 }
@@ -94,7 +94,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Since the last look at which it had had more than at the one before, nanoseconds.
+    /// Nanoseconds since the last look that found that it had the GPU since the look before.
     pub fn look(&mut self, driven: &Driven, program: usize) -> Nanos {
         let (had, now) = (driven.world.ran(program), driven.world.now());
         if had > self.had {
@@ -105,7 +105,7 @@ impl Waiting {
 }
 
 impl Driven {
-    /// A scheduler with these means and rules, and nobody to schedule.
+    /// A scheduler with these mechanisms and rules, and without an instance.
     pub fn new(mechanisms: Mechanisms, rules: Rules) -> Self {
         Self {
             world: World::new(),
@@ -119,7 +119,8 @@ impl Driven {
         }
     }
 
-    /// A new instance with a program in it, which begins a millisecond after its context was made.
+    /// Adds an instance with a program in it, which begins a millisecond after its context was
+    /// made.
     pub fn add(&mut self, habit: Habit, terms: Terms) -> usize {
         let program = self.world.programs.len();
         let now = self.world.now();
@@ -127,7 +128,7 @@ impl Driven {
         self.begin_program(habit, program)
     }
 
-    /// One more program in the instance of another one.
+    /// Adds a program to the instance of another one.
     pub fn add_beside(&mut self, habit: Habit, other: usize) -> usize {
         self.begin_program(habit, self.firsts[other])
     }
@@ -212,7 +213,7 @@ impl Driven {
         }
     }
 
-    /// The thread runs: it begins a call, or sleeps.
+    /// Runs the thread: it begins a call, or sleeps.
     fn begin(&mut self, now: Nanos) {
         self.sched.event(now, Event::Tick).expect("room");
         let Some(action) = self.sched.next(now) else {
@@ -247,7 +248,7 @@ impl Driven {
         });
     }
 
-    /// The call under way takes effect, or ends, if that is due.
+    /// Lets the call under way take effect, or end, if that is due.
     fn progress(&mut self) {
         let now = self.world.now();
         let Some(call) = &mut self.call else {
@@ -309,7 +310,7 @@ impl Driven {
         }
     }
 
-    /// The process that has a group of the model, if it is anybody's.
+    /// The process that has a group of the model, if any has.
     fn process_of(&self, group: u32) -> Option<ProcessId> {
         let mut programs = self.world.programs.iter();
         let program = programs.position(|p| group != NONE && p.group == group);

@@ -19,11 +19,11 @@ pub enum DriverCall {
     ReadSamples,
 }
 
-/// How long a call takes, and after how much of it it takes effect.
+/// How long a call takes, and how long after its beginning it takes effect.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct CallTimes {
-    /// From its beginning to its effect.
+    /// The time from its beginning to its effect.
     pub effect: Nanos,
     /// Its whole length.
     pub length: Nanos,
@@ -33,7 +33,7 @@ pub struct CallTimes {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Sample {
-    /// When.
+    /// When it was taken.
     pub at: Nanos,
     /// The group that ran then, or [`NONE`].
     pub group: u32,
@@ -160,7 +160,7 @@ impl Gpu {
         model!(gm_group_remove, model, group);
     }
 
-    /// A kernel is ready to run. Whether there was room for it.
+    /// Makes a kernel ready to run. Returns whether there was room for it.
     #[must_use]
     pub fn submit(&mut self, channel: u32, length: Nanos) -> bool {
         let model = self.model();
@@ -238,7 +238,7 @@ impl Gpu {
         model!(gm_host_switched, model)
     }
 
-    /// The newest sample but `back`.
+    /// The sample that is `back` older than the newest one.
     pub fn sample(&self, back: u32) -> Option<Sample> {
         let mut sample = Sample::default();
         let model = self.read();

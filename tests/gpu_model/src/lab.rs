@@ -13,7 +13,7 @@ use crate::{
 
 /// A command's way to the process that carries it out and back, beside the driver's call.
 const MESSAGE: Nanos = 100 * US;
-/// How much later than asked for a sleep ends.
+/// How much later a sleep ends than it should.
 const OVERSLEPT: Nanos = 60 * US;
 /// Channel groups of a CUDA context; the first one computes.
 const GROUPS: u32 = 4;
@@ -23,19 +23,19 @@ pub const DEFAULT_SLICE: Nanos = 2048 * US;
 /// The calls that were made over and over.
 #[derive(Clone, Copy, Debug)]
 pub enum Drill {
-    /// Nothing; the programs' time slices.
+    /// No calls, only the programs' time slices.
     Slices(Nanos, Nanos),
-    /// In turns the other's doorbell taken away.
+    /// In turns, the doorbell of the other program is taken away.
     DoorbellTurns(Nanos, Nanos),
-    /// In turns the other's compute channels switched off.
+    /// In turns, the compute channels of the other program are switched off.
     Windows(Nanos, Nanos),
-    /// B's channels off, then on.
+    /// B's channels are switched off, then on.
     Exclusive(Nanos, Nanos),
-    /// B's time slice 0, then the default.
+    /// B's time slice is set to 0, then to the default.
     ExclusiveBySlice(Nanos, Nanos),
-    /// A's doorbell there, then not.
+    /// A's doorbell is put there, then taken away.
     DoorbellCap(Nanos, Nanos),
-    /// A's channels on, then off.
+    /// A's channels are switched on, then off.
     ChannelCap(Nanos, Nanos),
 }
 
@@ -129,7 +129,7 @@ impl Lab {
         }
     }
 
-    /// A call that takes its time, and has its effect within it.
+    /// Makes a call, which takes its time and has its effect within that.
     fn call(&mut self, what: DriverCall, effect: impl FnOnce(&mut World)) {
         let call = self.world.gpu.call(what);
         let began = self.world.now();

@@ -5,12 +5,13 @@
 use crate::{gpu::Gpu, Nanos, US};
 use cgpu_km::policy::sched::Position;
 
-/// A kernel's end to the launch of the next one by a program that waited for it. Follows from the
-/// rate of such a program beside long kernels: 0.8 % of its rate alone, once in a round of 2.42 ms.
+/// The time from a kernel's end to the launch of the next one by a program that waited for it. It
+/// follows from the rate of such a program beside long kernels: 0.8 % of its rate alone, once in a
+/// round of 2.42 ms.
 const REACTION: Nanos = 4_400;
-/// One launch after the other, by a program that does nothing else.
+/// The time from one launch to the next, by a program that does nothing else.
 pub const LAUNCH: Nanos = 2_200;
-/// A task that slept at its doorbell, from the opening of the gate to its launch.
+/// The time from the opening of the gate to the launch by a task that slept at its doorbell.
 const WAKE: Nanos = 20 * US;
 
 /// The habit of a program.
@@ -33,14 +34,14 @@ pub struct Program {
     pub channel: u32,
     /// Its doorbell.
     gate: Position,
-    /// It sleeps at it.
+    /// It sleeps at its doorbell.
     is_blocked: bool,
     /// It launches nothing more for the time being.
     stopped: bool,
     outstanding: u32,
     /// When it will launch next.
     launch_at: Option<Nanos>,
-    /// One launch after the other, while there is room in the queue.
+    /// The time from one launch to the next, while there is room in the queue.
     pub pace: Nanos,
     /// Kernels that ended.
     pub finished: u64,
@@ -55,7 +56,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// It launches its first kernel then.
+    /// When it launches its first kernel.
     pub fn begin_at(&mut self, at: Nanos) {
         self.launch_at = Some(at);
     }
@@ -109,7 +110,7 @@ impl World {
         self.gpu.ran(self.programs[program].group)
     }
 
-    /// A program's doorbell is set; who slept at it goes on, if it may.
+    /// Sets a program's doorbell. A task that slept at it goes on, if it may.
     pub fn set_gate(&mut self, program: usize, gate: Position) {
         let now = self.now();
         let program = &mut self.programs[program];
@@ -143,8 +144,8 @@ impl World {
         self.programs[program].outstanding > 0
     }
 
-    /// Lets time pass up to `to`; stops where a program touches a doorbell that is not open, and
-    /// says which one.
+    /// Lets time pass up to `to`. Stops where a program touches a doorbell that is not open, and
+    /// returns that program.
     pub fn run(&mut self, to: Nanos) -> Option<usize> {
         while self.now() < to {
             let launches = self.programs.iter().enumerate();
@@ -183,7 +184,8 @@ impl World {
         }
     }
 
-    /// A program launches, or stops at its doorbell. Whether it touched one that is not open.
+    /// Lets a program launch, or stop at its doorbell. Returns whether it touched one that is not
+    /// open.
     fn launch(&mut self, index: usize) -> bool {
         let program = &mut self.programs[index];
         program.launch_at = None;
@@ -222,7 +224,7 @@ impl World {
     }
 }
 
-/// The time that a program that is alone on the GPU uses of it, in nanoseconds per second.
+/// The GPU time that a program uses which is alone on the GPU, in nanoseconds per second.
 pub fn alone(habit: Habit) -> f64 {
     let mut world = World::new();
     world.add(habit, 2048 * US);

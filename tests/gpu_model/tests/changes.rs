@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A change by the operator while the GPU is full takes effect within one period: which windows
-//! there are is taken from the model, which knows at every moment whose kernel runs. And no kernel
-//! is lost.
+//! A change by the operator while the GPU is full takes effect within one period, and no kernel is
+//! lost. The windows are taken from the model, which knows at every moment whose kernel runs.
 
 use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Terms};
 use gpu_model::{
@@ -16,10 +15,10 @@ const PERIOD: Nanos = 32 * MS;
 /// A change of windows: two calls, at most 0.7 and 0.32 ms, a switch of the GPU's, 0.18 ms, and the
 /// thread.
 const CALLS: Nanos = 1300 * US;
-/// Windows may be shorter than a part of a turn by the calls, and longer or shorter by what the one
-/// before was off by.
+/// A window may be shorter than a part of a turn by the calls, and longer or shorter by the error
+/// of the window before it.
 const UNSURE: Nanos = 2 * MS;
-/// How often it is looked.
+/// The time from one look at the model to the next.
 const STEP: Nanos = 50 * US;
 const HABITS: [Habit; 2] = [
     Habit {
@@ -62,13 +61,13 @@ fn windows(driven: &mut Driven, length: Nanos) -> Vec<Window> {
             length: 0,
         });
     }
-    // That one is not over.
+    // The last window is not over.
     windows.pop();
     windows
 }
 
-/// Makes a change so much later than is told, and says whether what the programs have is this, in
-/// milliseconds of a turn, from the first window on, and that begins within one period.
+/// Makes a change `later` than the check assumes. Checks that within one period the programs have
+/// windows of these lengths, in milliseconds of a turn, from the first window on.
 fn in_effect(
     driven: &mut Driven,
     change: fn(&mut Driven),
@@ -137,7 +136,7 @@ fn started(age: Nanos) -> Driven {
     driven
 }
 
-/// Nothing more is launched: every kernel that was has run for its whole length, once.
+/// Ends the launches. Every kernel that was launched has run for its whole length, once.
 fn nothing_is_lost(mut driven: Driven) {
     for program in 0..HABITS.len() {
         driven.world.set_stopped(program, true);
@@ -150,7 +149,7 @@ fn nothing_is_lost(mut driven: Driven) {
     }
 }
 
-/// Whenever in a turn it is made.
+/// The change takes effect at whatever moment of a turn it is made.
 #[test]
 fn a_change_is_there_within_a_period() {
     for age in (0..11).map(|part| part * 3 * MS) {
@@ -165,7 +164,7 @@ fn a_change_is_there_within_a_period() {
     }
 }
 
-/// The test above would see it, were a change there a period or two later.
+/// The test above would fail if a change took effect a period or two later.
 #[test]
 fn a_change_that_comes_later_is_seen() {
     for later in [PERIOD, 2 * PERIOD] {
@@ -178,7 +177,7 @@ fn a_change_that_comes_later_is_seen() {
     }
 }
 
-/// Off within the calls, and back within a period.
+/// A suspended instance is off the GPU within the calls, and a resumed one is back within a period.
 #[test]
 fn a_suspension_is_there_at_once() {
     let suspended = Terms {

@@ -13,7 +13,7 @@ use gpu_model::{
     Nanos, MS, US,
 };
 
-/// How long it is compared.
+/// The length of the comparison.
 const LENGTH: Nanos = 4000 * MS;
 /// When a window begins and ends is known from calls, whose effects are known to 0.1 ms each
 /// (`Costs`: 0.2 of 0.43 to 0.70 ms, 0.2 of 0.26 to 0.32 ms); the shortest window here is 8 ms, and
@@ -70,8 +70,8 @@ fn given_time_is_time_that_ran() {
             let errors = errors(&mut driven, &[a, b], |driven| driven.run(LENGTH));
             let slices = driven.sched.view().mode.name() == "slices";
             sliced += u32::from(slices);
-            // At each change of slices it is not known for how much of a kernel who is heard of had
-            // the GPU already: half of one is reckoned with. A slice is 24 ms or 8 ms.
+            // At each change of slices nobody knows for how much of its kernel the instance that is
+            // heard of had the GPU already; half a kernel is assumed. A slice is 24 ms or 8 ms.
             let half = a.kernel.max(b.kernel) as f64 / 2.0;
             let bound = |slice: Nanos| {
                 if slices {
@@ -127,7 +127,7 @@ fn nothing_is_given_while_suspended_or_without_work() {
     let idle = given(&driven, 1);
     driven.run(LENGTH);
     assert_eq!(given(&driven, 1), idle);
-    // And nobody knows what each has of the driver's own sharing.
+    // Under the driver's own sharing nobody knows what each instance has.
     driven.set_rules(rules(Policy::Native, Period::Latency));
     driven.run(MS);
     let native = given(&driven, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The scheduler on the model: shares while programs come and go, nobody starves, calls are few,
-//! and what the operator changes takes effect without losing work.
+//! The scheduler on the model: shares hold while programs come and go, no instance starves, calls
+//! are few, and a change by the operator takes effect without losing work.
 
 use cgpu_km::policy::sched::{
     Mechanisms, Period, Policy, Rules, Terms, BURST_DEFAULT, CALLS_PER_SECOND,
@@ -172,8 +172,8 @@ fn a_change_takes_effect_within_a_turn() {
     assert!((share - 0.5).abs() < 0.02, "{got:?}");
 }
 
-/// An instance that thinks has the GPU when it wakes, by what it is owed; without a burst it waits
-/// for the next turn, but for the policy `soft`, under which it has a whole part at once.
+/// An instance that thinks has the GPU when it wakes, by what it is owed. Without a burst it waits
+/// for the next turn, except under the policy `soft`, which gives it a whole part at once.
 #[test]
 fn a_returning_instance_gets_what_it_is_owed() {
     let request = Habit {
@@ -244,7 +244,8 @@ fn a_short_burst_keeps_nobody_waiting() {
     }
 }
 
-/// The others have what one instance leaves unused; under a hard policy no instance has it.
+/// The others have the time that one instance leaves unused. Under a hard policy no instance has
+/// it.
 #[test]
 fn hard_policies_leave_idle_time_unused() {
     let habits = [SHORT, LONG];
@@ -261,8 +262,8 @@ fn hard_policies_leave_idle_time_unused() {
     assert!(got[1] > 0.99, "{got:?}");
 }
 
-/// A program of short kernels whose kernels become long: what was learnt of it is wrong then, and
-/// no samples help.
+/// A program of short kernels whose kernels become long. The gaps that were learnt of it are wrong
+/// then, and there are no samples to help.
 #[test]
 fn kernels_that_become_long_are_no_silence() {
     let without = Mechanisms {
@@ -422,7 +423,7 @@ fn full_queues_share_by_slices() {
     let share_of_first = share(&mut driven, &alone);
     assert!((share_of_first - 0.75).abs() < 0.02, "{share_of_first}");
     assert_eq!(mode(&driven), "windows");
-    // And does not any more: slices come again, later.
+    // It does not wait any more, and slices come again later.
     driven.world.programs[0].habit = habits[0];
     driven.run(5000 * MS);
     assert_eq!(mode(&driven), "slices");
@@ -489,14 +490,14 @@ fn slices_end_at_once_when_something_changes() {
         "{got:?}"
     );
     driven.set_rules(rules(Policy::Weight, Period::Latency));
-    // Somebody who waits for each kernel comes.
+    // A program that waits for each kernel comes.
     let arrival = |driven: &mut Driven| {
         driven.add(SHORT, weight(4));
     };
     change(&mut driven, &arrival, &[0.375, 0.125, 0.5]);
 }
 
-/// If slices cannot be set there are windows.
+/// If slices cannot be set, there are windows.
 #[test]
 fn full_queues_share_by_windows_without_slices() {
     let without = Mechanisms {
@@ -512,8 +513,9 @@ fn full_queues_share_by_windows_without_slices() {
     assert!((share - 0.75).abs() < 0.015, "{share}");
 }
 
-/// It launches a kernel of 100 us every 150 us, up to 12 ahead: when its doorbell is touched says
-/// nothing of who has the GPU. Slices are tried, and left before that costs it much.
+/// A program launches a kernel of 100 us every 150 us, up to 12 ahead. The moments at which its
+/// doorbell is touched say nothing of which instance has the GPU. Slices are tried, and left before
+/// that costs it much.
 #[test]
 fn program_launching_ahead_keeps_its_windows() {
     let ahead = Habit {
@@ -533,8 +535,8 @@ fn program_launching_ahead_keeps_its_windows() {
     assert!(got.iter().all(|got| *got > 0.345), "{got:?}");
 }
 
-/// Its queue when it stops keeps the GPU for 405 ms of its time. Then it is silent, and was at work
-/// when it was last seen: it has its windows until four samples found nobody at work.
+/// A program stops with a queue that keeps the GPU for 405 ms of its time. Then it is silent, and
+/// the last sample saw it at work, so it has its windows until four samples found nobody at work.
 #[test]
 fn program_stopped_after_long_kernels_is_idle() {
     let long = |depth| Habit { depth, ..LONG };
@@ -614,7 +616,7 @@ proptest! {
         let weights_of_all: u32 = programs.iter().map(|(_, terms)| terms.weight).sum();
         let left = f64::from(weights) / f64::from(weights_of_all);
         prop_assert!(all > 0.8 * left, "{got:?} of {programs:?}, {runs:?}");
-        // In any second.
+        // The limit holds in any second.
         for (i, began) in driven.calls.iter().enumerate() {
             let within = driven.calls[i..].iter().take_while(|at| **at < began + 1000 * MS);
             prop_assert!(within.count() as u64 <= CALLS_PER_SECOND + 64);
@@ -655,8 +657,9 @@ fn a_thinker_leaves_the_gpu_to_others() {
     }
 }
 
-/// A kernel of 2 s takes 8 s of a quarter, in which its program is silent. From when the driver's
-/// samples have found it for the first time its weight holds, whenever they are taken.
+/// A kernel of 2 s takes 8 s at a share of a quarter, and its program is silent in them. Its weight
+/// holds from the moment at which the driver's samples find it for the first time, whenever they
+/// are taken.
 #[test]
 fn kernels_longer_than_silences_keep_weights() {
     for phase in 0..6 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Calls that channels cost: the limit of an instance bounds them.
+//! The calls that channels cost are bounded by the instance's limit of channels.
 
 use super::*;
 use crate::policy::channel_limit::default_limit;
 
-/// Calls that a turn from one to the other of two instances with so many channels each takes, at
-/// the most, and what each was given of three seconds.
+/// Runs two instances with so many channels each for three seconds. Returns the most calls that a
+/// turn from one to the other took, and the time that each was given.
 fn turns(channels: u32) -> (usize, [Nanos; 2]) {
     let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     bench.instance(A, terms(1), channels);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Everything that can happen, in any order and at any moment, against a driver that keeps to what
-//! it was told, fails now and then, or knows only a part of the calls.
+//! Steps that can happen, in any order and at any moment. The driver does what it is told, fails
+//! now and then, or knows only a part of the calls.
 //!
-//! After every step what the scheduler believes is compared with what was done, and what it says
-//! with what happened. Then it is left in peace, and must bring everything to where the operator
-//! wants it; and then nothing happens any more, and it must come to rest.
+//! After every step the scheduler's state is compared with what was done, and its reports with what
+//! happened. Then calls no longer fail, and the scheduler must bring everything to where the
+//! operator wants it. At last nothing happens any more, and it must come to rest.
 
 use super::*;
 use proptest::{
@@ -29,7 +29,7 @@ fn config() -> Config {
         } else {
             800
         },
-        // The same in every run, so that a failure is one of what was changed.
+        // The seed is the same in every run, so that a failure comes from a change of the code.
         rng_seed: if said("PROPTEST_RNG_SEED") {
             usual.rng_seed
         } else {
@@ -71,7 +71,7 @@ proptest! {
         world.work(world.starved() + 1000 * MS, BUSY)?;
         // Nothing happens any more.
         world.rest()?;
-        // And all is as without the scheduler.
+        // Everything is as without the scheduler.
         let native = Rules { policy: Policy::Native, ..world.sched.rules() };
         world.step(Step::Rules(native))?;
         world.work(RETRIED, QUIET)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The steps that can happen, and how they are chosen.
+//! The steps that can happen, and how a run chooses them.
 
 use super::super::*;
 use proptest::prelude::*;
@@ -15,8 +15,8 @@ pub(super) const RETRIED: Nanos = 2000 * MS;
 pub(super) const STARVED: Nanos = 4000 * MS;
 /// How late the thread is at most, and how long a call takes.
 pub(super) const LATE: Nanos = 50 * MS;
-/// Until who stopped is taken to have no work: its silence counts in its own windows only, 1000 ms
-/// (twice the longest gap) of which are 100 s where it has one part in a hundred.
+/// The time until an instance that stopped is taken to have no work. Its silence counts in its own
+/// windows only: 1000 ms of them (twice the longest gap) are 100 s if it has one part in a hundred.
 pub(super) const RESTLESS: Nanos = 300_000 * MS;
 
 /// Numbers select among what there is at that moment.
@@ -26,9 +26,9 @@ pub(super) enum Step {
     Remove(usize),
     Terms(usize, Terms),
     Rules(Rules),
-    /// A driver is found, which can do so much.
+    /// A driver with these mechanisms is found.
     Adopt(Mechanisms),
-    /// It goes, and with it all channels.
+    /// The driver goes, and all channels go with it.
     Release,
     Channel {
         owner: usize,
@@ -54,9 +54,9 @@ pub(super) enum Step {
     Pass(Nanos),
     /// The scheduler is asked what to do.
     Ask,
-    /// It is done, but not answered yet.
+    /// The action is done, but not answered yet.
     Perform,
-    /// It is done, unless it fails, and answered.
+    /// The action is done, unless it fails, and answered.
     Answer(bool),
     /// The thread works for so long.
     Work(Nanos, Work),
@@ -77,7 +77,7 @@ pub(super) struct Work {
     pub(super) churns: bool,
 }
 
-/// Everybody launches, nothing fails.
+/// Every instance launches, and no call fails.
 pub(super) const BUSY: Work = Work {
     call: 300 * US,
     busy: u32::MAX,
@@ -85,7 +85,7 @@ pub(super) const BUSY: Work = Work {
     fails: 0,
     churns: false,
 };
-/// Nobody does.
+/// No instance launches.
 pub(super) const QUIET: Work = Work { busy: 0, ..BUSY };
 
 pub(super) fn terms() -> impl Strategy<Value = Terms> {

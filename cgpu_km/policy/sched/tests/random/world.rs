@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The world around the scheduler, and what was done to it: instances with their doorbells,
-//! channels as the driver has them, programs that launch, and the thread that does what the
-//! scheduler wants.
+//! The world around the scheduler: instances with their doorbells, channels as the driver has them,
+//! programs that launch, and the thread that does what the scheduler wants.
 
 use super::{
     super::*,
@@ -12,7 +11,7 @@ use std::collections::VecDeque;
 
 /// Calls in a second. CAST: few.
 const MOST_CALLS: usize = CALLS_PER_SECOND as usize + BURST;
-/// The group and the channel of who makes and frees it, and how long each takes.
+/// The group and the channel that a program makes and frees all the time, and how long each takes.
 const CHURNED: u32 = 9;
 const CHURN: Nanos = 400 * US;
 
@@ -69,14 +68,14 @@ pub(super) struct SchedWorld {
     members: Vec<Member>,
     groups: Vec<Group>,
     channels: Vec<Channel>,
-    /// Freed, and not told yet.
+    /// Objects that were freed, which the scheduler has not heard of.
     untold: Vec<Event>,
     /// The mechanisms that the driver has.
     driver: Mechanisms,
     call: Option<OpenCall>,
     /// When calls into the driver of the last second began.
     calls: VecDeque<Nanos>,
-    /// The thread's wakes of the last second that nothing but a deadline was the reason of.
+    /// Wakes of the thread in the last second that only a deadline caused.
     wakes: VecDeque<Nanos>,
     /// Actions named since something happened or time passed.
     actions: usize,
@@ -84,7 +83,7 @@ pub(super) struct SchedWorld {
     given: (Nanos, u64, Nanos),
     answers: u32,
     stamp: Nanos,
-    /// Nothing fails and the operator does nothing.
+    /// No call fails, and the operator does nothing.
     at_peace: bool,
 }
 
@@ -195,7 +194,7 @@ impl SchedWorld {
         self.check()
     }
 
-    /// From now on everybody must be where it should be, after a moment.
+    /// Checks from now on that every instance is where it should be, after a moment.
     pub(super) fn leave_in_peace(&mut self) {
         self.at_peace = true;
         for member in &mut self.members {
@@ -229,7 +228,7 @@ impl SchedWorld {
         });
     }
 
-    /// Its programs end first.
+    /// Removes an instance, whose programs end first.
     fn remove(&mut self, at: usize) {
         let Some(at) = some(at, self.members.len()) else {
             return;
@@ -252,7 +251,7 @@ impl SchedWorld {
         let Some(owner) = some(owner, self.members.len()) else {
             return;
         };
-        // A handle is free again when it was told.
+        // A handle is free again when the scheduler has heard of it.
         self.tell();
         let id = self.members[owner].id;
         let name = |object| RmName {
@@ -269,7 +268,7 @@ impl SchedWorld {
         self.made(owner, channel, group, engine, ProcessId(process + 1));
     }
 
-    /// A channel was made, and its group where there was none.
+    /// Makes a channel, and its group if there was none.
     fn made(
         &mut self,
         owner: usize,
@@ -314,7 +313,7 @@ impl SchedWorld {
         }
     }
 
-    /// The object of the call under way goes, and another of its name comes.
+    /// Frees the object of the call under way and makes another one of its name.
     fn remake(&mut self) {
         let Some(call) = &self.call else {
             return;
@@ -378,7 +377,7 @@ impl SchedWorld {
         self.actions = 0;
     }
 
-    /// Asks what to do. Whether there is something.
+    /// Asks the scheduler what to do. Returns whether there is something.
     fn ask(&mut self) -> Result<bool, TestCaseError> {
         let action = self.sched.next(self.now);
         if self.call.is_some() {
@@ -573,8 +572,8 @@ impl SchedWorld {
             } else if rings.is_none_or(|at| at > next) {
                 self.wakes.push_back(next);
                 keep_a_second(&mut self.wakes, next);
-                // Who was seen to think is listened to every 0.5 ms: a wake for the gate, one for
-                // the silence after it. Then there are the calls.
+                // An instance that was seen to think is listened to every 0.5 ms: a wake for the
+                // gate, one for the silence after it. Then there are the calls.
                 prop_assert!(
                     self.wakes.len() <= 4000 + MOST_CALLS,
                     "{} wakes in a second: {:?}",
@@ -587,7 +586,7 @@ impl SchedWorld {
         }
     }
 
-    /// The first that is busy makes a channel, or frees it.
+    /// Lets the first busy instance make a channel, or free it.
     fn churn(&mut self, busy: u32) {
         let at = usize::try_from(busy.trailing_zeros()).expect("few");
         let Some(member) = self.members.get(at) else {
@@ -605,8 +604,8 @@ impl SchedWorld {
         self.actions = 0;
     }
 
-    /// A program that is busy, does not sleep and has the GPU launches again; that is heard of
-    /// where its gate is not open.
+    /// Lets programs launch again that are busy, do not sleep and have the GPU. The scheduler hears
+    /// of it if the gate is not open.
     fn plan_rings(&mut self, busy: u32, pace: Nanos) {
         let now = self.now;
         for (at, member) in (0u32..).zip(&mut self.members) {
@@ -634,7 +633,7 @@ impl SchedWorld {
         STARVED + 2 * bursts.max().unwrap_or(0)
     }
 
-    /// Nobody launches any more: the thread comes to rest.
+    /// Stops all launches and checks that the thread comes to rest.
     pub(super) fn rest(&mut self) -> Checked {
         let end = self.now + RESTLESS;
         while self.now < end {
@@ -651,7 +650,7 @@ impl SchedWorld {
         Ok(())
     }
 
-    /// Everybody is where it should be, or was not for so long at most.
+    /// Checks that every instance is where it should be, or has not been for so long at most.
     pub(super) fn is_in_order(&mut self, most: Nanos) -> Checked {
         let means = self.sched.mechanisms();
         let mode = self.sched.view().mode;
@@ -742,7 +741,7 @@ impl SchedWorld {
         self.given.0 = self.members.iter().map(given).sum();
     }
 
-    /// All that the scheduler takes to be done was done, but for what is under way.
+    /// Checks that all that the scheduler takes for done was done, except what is under way.
     fn believes_what_is(&self) -> Checked {
         if self.call.is_some() || !self.untold.is_empty() {
             return Ok(());
