@@ -120,12 +120,12 @@ impl Call for TenantCall<'_, &Caller<'_>> {
                 self.pass(request, parts, CallRoute::Worker(&worker))
             }
             Route::Kernel(gpu) => {
-                // As above.
+                // The instance was destroyed while the call was under way.
                 let driver = self.tenant.driver_of(gpu).ok_or(Errno::EINVAL)?;
                 driver.device_for(parts).map(|()| 0).map_err(errno)
             }
             Route::Unseen => {
-                // As above.
+                // The instance was destroyed while the call was under way.
                 let driver = self.tenant.driver().ok_or(Errno::EINVAL)?;
                 driver.control_for(parts).map(|()| 0).map_err(errno)
             }

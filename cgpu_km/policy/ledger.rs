@@ -58,8 +58,8 @@ enum Amount {
     Host,
 }
 
-/// The memory that an object takes of one ledger. [`Ledger::reserve`] alone makes one, and
-/// [`Ledger::release`] alone ends one.
+/// The memory that an object takes of one ledger. Only [`Ledger::reserve`] and
+/// [`Ledger::claim_host`] make one, and only [`Ledger::release`] ends one.
 ///
 /// There is one for each object, so it is packed: 12 bytes in the place of 16.
 #[derive(Debug)]

@@ -504,7 +504,7 @@ impl KernelClient {
         nvos54::H_CLIENT.set(&mut argument.0, name.client.0);
         nvos54::H_OBJECT.set(&mut argument.0, name.object.0);
         nvos54::CMD.set(&mut argument.0, cmd.0);
-        // SAFETY: The caller speaks for the addresses; the parameters are aligned.
+        // SAFETY: The contract says what addresses there are, and that the parameters are aligned.
         unsafe { self.told(&mut argument, params) }?;
         nvos54::STATUS.get(&argument.0).map(NvStatus).ok_or(EIO)
     }

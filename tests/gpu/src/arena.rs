@@ -166,7 +166,7 @@ unsafe impl GlobalAlloc for Allocator {
         if SHARED.get() {
             arena().take(layout)
         } else {
-            // SAFETY: The caller's promise.
+            // SAFETY: `GlobalAlloc` has the contract of `System`.
             unsafe { System.alloc(layout) }
         }
     }
@@ -175,7 +175,7 @@ unsafe impl GlobalAlloc for Allocator {
         if is_shared(block) {
             arena().give_back(block, layout);
         } else {
-            // SAFETY: The caller's promise; the block is the system's.
+            // SAFETY: The block is the system's, and `GlobalAlloc` has the contract of `System`.
             unsafe { System.dealloc(block, layout) }
         }
     }

@@ -156,7 +156,7 @@ pub unsafe fn map_over(fd: i32, addr: u64, len: u64) -> Result<(), Errno> {
     };
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-    // SAFETY: as the caller says.
+    // SAFETY: nothing that the program uses lies there, as the contract says.
     let at = unsafe { libc::mmap(addr as *mut libc::c_void, len, prot, flags, fd, offset) };
     if at == libc::MAP_FAILED {
         Err(errno())
@@ -174,7 +174,7 @@ pub unsafe fn move_mapping(addr: u64, to: u64, len: u64) -> Result<(), Errno> {
     let len = usize::try_from(len).map_err(|_| libc::EINVAL)?;
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let (addr, to) = (addr as *mut libc::c_void, to as *mut libc::c_void);
-    // SAFETY: as the caller says.
+    // SAFETY: nothing that the program uses lies there, as the contract says.
     let at = unsafe { libc::mremap(addr, len, len, flags, to) };
     if at == libc::MAP_FAILED {
         Err(errno())
@@ -190,7 +190,7 @@ pub unsafe fn move_mapping(addr: u64, to: u64, len: u64) -> Result<(), Errno> {
 /// Nothing that the program uses may lie in the range.
 pub unsafe fn munmap(addr: u64, len: u64) -> Result<(), Errno> {
     let len = usize::try_from(len).map_err(|_| libc::EINVAL)?;
-    // SAFETY: as the caller says.
+    // SAFETY: nothing that the program uses lies there, as the contract says.
     check(unsafe { libc::munmap(addr as *mut libc::c_void, len) }).map(drop)
 }
 

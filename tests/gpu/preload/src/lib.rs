@@ -107,7 +107,7 @@ unsafe fn open_at(folder: c_int, path: *const c_char, flags: c_int, mode: c_int)
     if path.is_null() {
         return open();
     }
-    // SAFETY: The caller's promise.
+    // SAFETY: It is a string of C, as the contract says, and not null.
     let text = unsafe { CStr::from_ptr(path) };
     if !text.to_bytes().starts_with(b"/dev/nvidia") {
         return open();
@@ -325,7 +325,7 @@ macro_rules! opens {
         /// As the C library's.
         #[no_mangle]
         pub unsafe extern "C" fn $name $arguments -> c_int {
-            // SAFETY: The caller's promise.
+            // SAFETY: The C library's function has the same contract.
             result(unsafe { $open })
         }
     )+)+};
@@ -482,11 +482,11 @@ pub unsafe extern "C" fn syscall(
 ) -> c_long {
     // CAST: the kernel takes the low 32 bits of descriptors, flags and protections.
     let answer = match number {
-        // SAFETY: The caller's promise.
+        // SAFETY: The program gave syscall(2) these arguments for this call.
         libc::SYS_open => unsafe {
             open_at(libc::AT_FDCWD, a as *const c_char, b as c_int, c as c_int)
         },
-        // SAFETY: The caller's promise.
+        // SAFETY: The program gave syscall(2) these arguments for this call.
         libc::SYS_openat => unsafe {
             open_at(a as c_int, b as *const c_char, c as c_int, d as c_int)
         },
@@ -494,9 +494,9 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_dup => dup_fd(a as c_int),
         libc::SYS_dup2 => dup2_fd(a as c_int, b as c_int),
         libc::SYS_dup3 => dup3_fd(a as c_int, b as c_int, c as c_int),
-        // SAFETY: The caller's promise.
+        // SAFETY: The program gave syscall(2) these arguments for this call.
         libc::SYS_sendmsg => unsafe { sockets::send(a as c_int, b as *const msghdr, c as c_int) },
-        // SAFETY: The caller's promise.
+        // SAFETY: The program gave syscall(2) these arguments for this call.
         libc::SYS_recvmsg => unsafe { sockets::receive(a as c_int, b as *mut msghdr, c as c_int) },
         libc::SYS_stat
         | libc::SYS_lstat
@@ -508,7 +508,7 @@ pub unsafe extern "C" fn syscall(
                 libc::SYS_stat | libc::SYS_lstat | libc::SYS_access => a,
                 _ => b,
             };
-            // SAFETY: The caller's promise.
+            // SAFETY: The program gave syscall(2) these arguments for this call.
             unsafe { stat::look(path as *const c_char, number, [a, b, c, d, e, f]) }
         }
         libc::SYS_ioctl => ioctl_fd(a as c_int, b, c),
@@ -522,7 +522,7 @@ pub unsafe extern "C" fn syscall(
             offset: f,
         }),
         libc::SYS_munmap => munmap_range(a, b),
-        // SAFETY: The caller's promise.
+        // SAFETY: The program gave syscall(2) these arguments for this call.
         _ => unsafe { sys::call(number, [a, b, c, d, e, f]) },
     };
     to_c(answer)

@@ -27,7 +27,7 @@ const KCMP_FILE: u64 = 0;
 /// `message` is a message of C with its control data.
 unsafe fn carried(message: *const msghdr) -> Vec<c_int> {
     let mut found = Vec::new();
-    // SAFETY: The caller's promise; the macros stay in the control data.
+    // SAFETY: It is a message of C, as the contract says; the macros stay in its control data.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while !header.is_null() {
@@ -103,7 +103,7 @@ fn received(fd: c_int) {
 ///
 /// `message` is a message of C.
 pub(crate) unsafe fn send(socket: c_int, message: *const msghdr, flags: c_int) -> i64 {
-    // SAFETY: The caller's promise.
+    // SAFETY: `message` is a message of C, as the contract says.
     let descriptors = unsafe { carried(message) };
     let ours: Vec<(c_int, Place)> = descriptors
         .into_iter()
@@ -117,7 +117,7 @@ pub(crate) unsafe fn send(socket: c_int, message: *const msghdr, flags: c_int) -
     }
     // CAST: registers are 64 bits wide.
     let arguments = [socket as u64, message as u64, flags as u64, 0, 0, 0];
-    // SAFETY: The caller's promise.
+    // SAFETY: `message` is a message of C, as the contract says.
     let answer = unsafe { sys::call(libc::SYS_sendmsg, arguments) };
     for (fd, place) in ours {
         match (answer, setting.state) {
@@ -141,7 +141,7 @@ pub(crate) unsafe fn send(socket: c_int, message: *const msghdr, flags: c_int) -
 pub(crate) unsafe fn receive(socket: c_int, message: *mut msghdr, flags: c_int) -> i64 {
     // CAST: registers are 64 bits wide.
     let arguments = [socket as u64, message as u64, flags as u64, 0, 0, 0];
-    // SAFETY: The caller's promise.
+    // SAFETY: `message` is a message of C, as the contract says.
     let answer = unsafe { sys::call(libc::SYS_recvmsg, arguments) };
     if answer >= 0 {
         // SAFETY: The kernel has filled it in.
@@ -163,7 +163,7 @@ pub(crate) unsafe extern "C" fn sendmsg(
     message: *const msghdr,
     flags: c_int,
 ) -> isize {
-    // SAFETY: The caller's promise. CAST: as wide as a long.
+    // SAFETY: The C library's function has the same contract. CAST: as wide as a long.
     to_c(unsafe { send(socket, message, flags) }) as isize
 }
 
@@ -178,6 +178,6 @@ pub(crate) unsafe extern "C" fn recvmsg(
     message: *mut msghdr,
     flags: c_int,
 ) -> isize {
-    // SAFETY: The caller's promise. CAST: as wide as a long.
+    // SAFETY: The C library's function has the same contract. CAST: as wide as a long.
     to_c(unsafe { receive(socket, message, flags) }) as isize
 }

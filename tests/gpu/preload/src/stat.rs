@@ -18,11 +18,11 @@ use crate::nodes::{is_absent, result};
 ///
 /// `path` is a string of C or null, and the arguments are what the call demands.
 pub(crate) unsafe fn look(path: *const c_char, number: i64, arguments: [u64; 6]) -> i64 {
-    // SAFETY: The caller's promise.
+    // SAFETY: It is a string of C, as the contract says, and not null.
     if !path.is_null() && is_absent(unsafe { CStr::from_ptr(path) }) {
         return -i64::from(libc::ENOENT);
     }
-    // SAFETY: The caller's promise.
+    // SAFETY: The arguments are what the call demands, as the contract says.
     unsafe { sys::call(number, arguments) }
 }
 
@@ -34,7 +34,7 @@ pub(crate) unsafe fn look(path: *const c_char, number: i64, arguments: [u64; 6])
 unsafe fn stat_at(folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int) -> c_int {
     // CAST: registers are 64 bits wide.
     let arguments = [folder as u64, path as u64, into as u64, flags as u64, 0, 0];
-    // SAFETY: The caller's promise.
+    // SAFETY: The contract is that of `look`.
     result(unsafe { look(path, libc::SYS_newfstatat, arguments) })
 }
 
@@ -52,7 +52,7 @@ macro_rules! stats {
         /// As the C library's.
         #[no_mangle]
         pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            // SAFETY: The caller's promise.
+            // SAFETY: The C library's function has the same contract.
             unsafe { stat_at($folder, $path, $into, $flags) }
         }
     )*};
@@ -117,7 +117,7 @@ pub(crate) unsafe extern "C" fn statx(
         into as u64,
         0,
     ];
-    // SAFETY: The caller's promise.
+    // SAFETY: The C library's function has the same contract.
     result(unsafe { look(path, libc::SYS_statx, arguments) })
 }
 
@@ -130,6 +130,6 @@ pub(crate) unsafe extern "C" fn statx(
 pub(crate) unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
     // CAST: registers are 64 bits wide.
     let arguments = [path as u64, mode as u64, 0, 0, 0, 0];
-    // SAFETY: The caller's promise.
+    // SAFETY: The C library's function has the same contract.
     result(unsafe { look(path, libc::SYS_access, arguments) })
 }
