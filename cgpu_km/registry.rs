@@ -81,7 +81,7 @@ pub struct Views {
     pub instance: fn(&Arc<ProcFolder>, &Arc<TenantInstance>) -> Result<ProcFolder>,
 }
 
-/// All there is.
+/// All GPUs, tenants and instances of the loaded module.
 #[pin_data]
 pub struct Registry {
     #[pin]
