@@ -19,6 +19,10 @@ pub const VIDEO_MEMORY: u32 = layout::CLASS_VIDEO_MEMORY;
 pub const SYSTEM_MEMORY: u32 = 0x3E;
 /// Class KEPLER_CHANNEL_GROUP_A.
 pub const CHANNEL_GROUP: u32 = 0xA06C;
+/// Class HOPPER_CHANNEL_GPFIFO_A.
+pub const CHANNEL: u32 = 0xC86F;
+/// NV2080_ENGINE_TYPE_GRAPHICS: compute as well.
+pub const COMPUTE: u32 = 1;
 /// Class HOPPER_USERMODE_A: the doorbell.
 pub const USERMODE: u32 = 0xC661;
 /// Offset of NOTIFY_CHANNEL_PENDING, the doorbell's register, in the mapping of [`USERMODE`].
@@ -348,6 +352,20 @@ impl Client {
         let mut params = memory_params(self.handle, bytes);
         self.alloc(DEVICE_HANDLE, handle, VIDEO_MEMORY, &mut params)?;
         Ok(u64_at(&params, layout::MEMORY_SIZE_AT))
+    }
+
+    /// A group of channels on an engine (`NV2080_ENGINE_TYPE_*`).
+    pub fn channel_group(&self, handle: u32, engine: u32) -> Result<(), Failure> {
+        let mut params = [0; 20];
+        put_u32(&mut params, 12, engine);
+        let made = self.alloc(DEVICE_HANDLE, handle, CHANNEL_GROUP, &mut params);
+        made.map(drop)
+    }
+
+    /// A channel in a group.
+    pub fn channel(&self, group: u32, handle: u32) -> Result<(), Failure> {
+        let made = self.alloc(group, handle, CHANNEL, &mut [0; 368]);
+        made.map(drop)
     }
 
     /// A context for DMA over 4 KiB of memory (`NV_ESC_RM_ALLOC_CONTEXT_DMA2`).

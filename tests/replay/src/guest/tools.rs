@@ -3,7 +3,7 @@
 
 use std::fmt::{Debug, Display};
 
-use crate::control::Control;
+use crate::{control::Control, sys as os};
 
 /// The GPU of tests that need one: its minor number.
 pub(super) const GPU: u32 = 0;
@@ -65,6 +65,12 @@ pub(super) fn fails<T: Debug>(what: &str, result: Result<T, i32>, errno: i32) ->
 /// The control device.
 pub(super) fn control() -> Result<Control, String> {
     sys("control device", Control::open())
+}
+
+/// Opens a node of an instance, or of the driver, to read and write.
+pub(super) fn open_node(folder: &str, node: &str) -> Result<i32, String> {
+    let path = format!("{folder}/{node}");
+    sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))
 }
 
 /// RM's device instance of a GPU.

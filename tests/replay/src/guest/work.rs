@@ -21,8 +21,6 @@ use crate::{
 /// Its group.
 pub(in crate::guest) const GROUP: u32 = 0x5C00_0020;
 const CHANNEL: u32 = 0x5C00_0021;
-/// HOPPER_CHANNEL_GPFIFO_A.
-pub(in crate::guest) const GPFIFO: u32 = 0xC86F;
 /// NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN.
 const GET_TOKEN: u32 = 0xC36F_0108;
 
@@ -56,12 +54,8 @@ impl Work {
         let path = format!("{}/work", standin::DEBUGFS);
         let file = at(&path, File::options().write(true).open(&path))?;
         let client = instance.client()?;
-        let mut group = [0; 20];
-        // The engine: graphics and compute.
-        put_u32(&mut group, 12, 1);
-        let made = client.alloc(rm::DEVICE_HANDLE, GROUP, rm::CHANNEL_GROUP, &mut group);
-        at("group", made)?;
-        at("channel", alloc_channel(&client, CHANNEL))?;
+        at("group", client.channel_group(GROUP, rm::COMPUTE))?;
+        at("channel", client.channel(GROUP, CHANNEL))?;
         let mut token = [0; 4];
         let told = client.control(CHANNEL, GET_TOKEN, &mut token);
         at("token", told)?;
@@ -76,7 +70,9 @@ impl Work {
 
     /// One more channel in the group.
     pub(in crate::guest) fn another_channel(&self) -> Result<u32, String> {
-        at("another channel", alloc_channel(&self.client, CHANNEL + 1))
+        let another = CHANNEL + 1;
+        at("another channel", self.client.channel(GROUP, another))?;
+        Ok(another)
     }
 
     /// Frees the channel that kernels are launched on.
@@ -138,10 +134,6 @@ impl Account {
         }
         Ok(account)
     }
-}
-
-fn alloc_channel(client: &rm::Client, handle: u32) -> Result<u32, rm::Failure> {
-    client.alloc(GROUP, handle, GPFIFO, &mut [0; 368])
 }
 
 /// Nanoseconds of the GPU.

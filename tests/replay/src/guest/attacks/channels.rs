@@ -80,13 +80,11 @@ const COPIES: u32 = 11;
 const REGISTER_CHANNEL: u32 = 27;
 
 fn group(attacker: &Attacker, handle: u32, engine: u32) -> Verdict {
-    let mut params = [0; 20];
-    put_u32(&mut params, 12, engine);
-    attacker.alloc(rm::DEVICE_HANDLE, handle, 0xa06c, &mut params)
+    told(attacker.client.channel_group(handle, engine))
 }
 
 fn channel(attacker: &Attacker, group: u32, handle: u32) -> Verdict {
-    attacker.alloc(group, handle, 0xc86f, &mut [0; 368])
+    told(attacker.client.channel(group, handle))
 }
 
 /// A channel that names a subdevice, which is no memory, at this place of its parameters.
@@ -94,7 +92,7 @@ fn errors_go_to(attacker: &Attacker, at: usize) -> Verdict {
     group(attacker, OWN, COPIES)?;
     let mut params = [0; 368];
     put_u32(&mut params, at, rm::SUBDEVICE_HANDLE);
-    attacker.alloc(OWN, OWN + 1, 0xc86f, &mut params)
+    attacker.alloc(OWN, OWN + 1, rm::CHANNEL, &mut params)
 }
 
 /// A context for DMA, which goes with its memory, is named by a channel.
@@ -106,7 +104,7 @@ fn errors_to_gone_context(attacker: &Attacker) -> Verdict {
     group(attacker, OWN, COPIES)?;
     let mut params = [0; 368];
     put_u32(&mut params, 0, OWN + 3);
-    attacker.alloc(OWN, OWN + 1, 0xc86f, &mut params)
+    attacker.alloc(OWN, OWN + 1, rm::CHANNEL, &mut params)
 }
 
 /// A channel in a group that names one.
@@ -114,7 +112,7 @@ fn errors_of_group(attacker: &Attacker) -> Verdict {
     let mut params = [0; 20];
     put_u32(&mut params, 0, rm::SUBDEVICE_HANDLE);
     put_u32(&mut params, 12, COPIES);
-    attacker.alloc(rm::DEVICE_HANDLE, OWN, 0xa06c, &mut params)?;
+    attacker.alloc(rm::DEVICE_HANDLE, OWN, rm::CHANNEL_GROUP, &mut params)?;
     channel(attacker, OWN, OWN + 1)
 }
 

@@ -16,8 +16,8 @@ use crate::{
             doorbell::{put, wait_for},
             turns::Policy,
         },
-        tools::second_gpu,
-        work::{Account, Work, GPFIFO, GROUP},
+        tools::{at, open_node, second_gpu},
+        work::{Account, Work, GROUP},
     },
     standin, sys,
 };
@@ -44,22 +44,7 @@ const CHANNEL: u32 = OWN + 3;
 
 /// Makes a group for compute.
 fn group(client: &rm::Client) -> Result<(), String> {
-    let mut params = [0; 20];
-    put_u32(&mut params, 12, 1);
-    let made = client.alloc(
-        rm::DEVICE_HANDLE,
-        GROUP_HERE,
-        rm::CHANNEL_GROUP,
-        &mut params,
-    );
-    made.map(drop).map_err(|e| format!("group: {e}"))
-}
-
-/// Opens a node of a program's.
-fn open(folder: &str, node: &str) -> Result<i32, String> {
-    let path = format!("{folder}/{node}");
-    let opened = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC);
-    opened.map_err(|errno| format!("{path}: errno {errno}"))
+    at("group", client.channel_group(GROUP_HERE, rm::COMPUTE))
 }
 
 /// Takes a group out of a descriptor below a device of another GPU.
@@ -68,13 +53,13 @@ fn import_there(place: Place, other: u32) -> Result<Result<u32, rm::Failure>, St
     let known = gpus()?;
     let client = rm::Client::open(&folder, GPU, known.instance);
     let client = client.map_err(|e| format!("client: {e}"))?;
-    let there = open(&folder, &format!("nvidia{other}"))?;
+    let there = open_node(&folder, &format!("nvidia{other}"))?;
     let mut device = [0; 56];
     put_u32(&mut device, 0, known.other.1);
     let made = client.alloc(client.handle, DEVICE_THERE, rm::DEVICE, &mut device);
     made.map_err(|e| format!("the other GPU's device: {e}"))?;
     group(&client)?;
-    let file = open(&folder, "nvidiactl")?;
+    let file = open_node(&folder, "nvidiactl")?;
     let put = rm::export(&client, GROUP_HERE, file);
     put.map_err(|e| format!("the group's export: {e}"))?;
     let taken = rm::import_below(&client, DEVICE_THERE, COPY, file);
@@ -112,9 +97,7 @@ fn channel_in_copy(client: &rm::Client, group: u32) -> Result<(), String> {
     let name = client.handle;
     let copied = rm::dup(client.ctl, name, rm::DEVICE_HANDLE, COPY, (name, group));
     copied.map_err(|e| format!("RM_DUP_OBJECT: {e}"))?;
-    let made = client.alloc(COPY, CHANNEL, GPFIFO, &mut [0; 368]);
-    made.map(drop)
-        .map_err(|e| format!("channel in the copy: {e}"))
+    at("channel in the copy", client.channel(COPY, CHANNEL))
 }
 
 /// Directly: the GPU has the channel, and nobody switches it off.

@@ -195,8 +195,8 @@ fn furnish(client: &rm::Client) -> Result<u64, rm::Failure> {
     let mut group = [0; 20];
     put_u32(&mut group, 8, VASPACE);
     put_u32(&mut group, 12, 1);
-    client.alloc(rm::DEVICE_HANDLE, GROUP, 0xa06c, &mut group)?;
-    client.alloc(GROUP, CHANNEL, 0xc86f, &mut [0; 368])?;
+    client.alloc(rm::DEVICE_HANDLE, GROUP, rm::CHANNEL_GROUP, &mut group)?;
+    client.channel(GROUP, CHANNEL)?;
     client.alloc(CHANNEL, COMPUTE, 0xcbc0, &mut [0; 16])?;
     let mut key = [0; 16];
     put_u32(&mut key, 0, client.handle);
@@ -241,15 +241,13 @@ impl Attacker {
 
     /// A channel group of its own.
     pub(super) fn group(&self) -> Result<u32, String> {
-        let mut group = [0; 20];
-        put_u32(&mut group, 12, 1);
-        self.alloc(rm::DEVICE_HANDLE, OWN, 0xa06c, &mut group)?;
+        told(self.client.channel_group(OWN, rm::COMPUTE))?;
         Ok(OWN)
     }
 
     /// A channel in a group of its own.
     pub(super) fn channel(&self) -> Result<u32, String> {
-        self.alloc(self.group()?, OWN + 1, 0xc86f, &mut [0; 368])?;
+        told(self.client.channel(self.group()?, OWN + 1))?;
         Ok(OWN + 1)
     }
 

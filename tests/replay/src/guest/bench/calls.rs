@@ -10,7 +10,7 @@ use super::{
 use crate::{
     guest::{
         rm::{self, Failure},
-        tools::GPU,
+        tools::{open_node, GPU},
     },
     standin, sys,
 };
@@ -174,18 +174,12 @@ fn memory(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, Stri
     ])
 }
 
-fn open(side: &BenchSide, node: &str) -> Result<i32, String> {
-    let path = format!("{}/{node}", side.folder);
-    let opened = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC);
-    opened.map_err(|e| format!("{path}: errno {e}"))
-}
-
 fn close(fd: i32) -> Result<(), String> {
     sys::close(fd).map_err(|e| format!("close: errno {e}"))
 }
 
 fn nodes(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
-    let opened = |node: &str| timed(count, |_| close(open(side, node)?));
+    let opened = |node: &str| timed(count, |_| close(open_node(&side.folder, node)?));
     Ok(vec![
         ("open and close of nvidiactl", opened("nvidiactl")?),
         (
@@ -210,7 +204,7 @@ fn doorbell(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, St
     made.map_err(failed("a doorbell", side))?;
     let mut files = Vec::new();
     for _ in 0..runs(count) {
-        files.push(open(side, &format!("nvidia{GPU}"))?);
+        files.push(open_node(&side.folder, &format!("nvidia{GPU}"))?);
     }
     let file = |number: u32| nth(&files, number, "open file");
     let names = (client.handle, rm::SUBDEVICE_HANDLE, MADE);

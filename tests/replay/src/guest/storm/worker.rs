@@ -17,8 +17,6 @@ use crate::{
     sys,
 };
 
-/// `HOPPER_CHANNEL_GPFIFO_A`.
-const CHANNEL: u32 = 0xc86f;
 const SPACE_HANDLE: u32 = 0x5C00_0004;
 const FIRST_MEMORY: u32 = 0x5C00_0100;
 /// Objects with memory that a thread has at a time.
@@ -340,7 +338,7 @@ impl Worker {
         for _ in 0..self.random.below(4) {
             let channel = self.handle();
             let params = &mut [0; 368];
-            let made = rm::alloc(self.files.ctl, client, handle, channel, CHANNEL, params);
+            let made = rm::alloc(self.files.ctl, client, handle, channel, rm::CHANNEL, params);
             if made.is_ok() && self.random.below(2) == 0 {
                 let _ = rm::free(self.files.ctl, client, channel);
             }

@@ -7,7 +7,7 @@ use crate::{
     bytes::put_u32,
     guest::{
         instance::Instance,
-        rm::{self, Client, Failure},
+        rm::{self, Failure},
         tools::{at, control, equal, holds, sys, Test, Verdict, GIB, GPU, MIB},
         uvm::{self, Space},
     },
@@ -25,24 +25,11 @@ pub(super) const TESTS: &[Test] = &[
 const GROUP: u32 = 0x5C00_0100;
 const CHANNEL: u32 = 0x5C00_0200;
 const SPACE: u32 = 0x5C00_0300;
-const COMPUTE: u32 = 1;
 const COPIES: u32 = 11;
 const NO_FREE_FIFOS: u32 = 0x4f;
 const REGISTER_CHANNEL: u32 = 27;
 const UNREGISTER_CHANNEL: u32 = 28;
 const KIB: u64 = 1 << 10;
-
-fn group(client: &Client, handle: u32, engine: u32) -> Result<(), Failure> {
-    let mut params = [0; 20];
-    put_u32(&mut params, 12, engine);
-    let made = client.alloc(rm::DEVICE_HANDLE, handle, rm::CHANNEL_GROUP, &mut params);
-    made.map(drop)
-}
-
-fn channel(client: &Client, group: u32, handle: u32) -> Result<(), Failure> {
-    let made = client.alloc(group, handle, 0xc86f, &mut [0; 368]);
-    made.map(drop)
-}
 
 /// With graphics, programs may make contexts for DMA, and have their errors noted there.
 fn context_dma() -> Verdict {
@@ -57,10 +44,10 @@ fn context_dma() -> Verdict {
     let noting = |handle| {
         let mut params = [0; 368];
         put_u32(&mut params, 0, DMA);
-        let made = client.alloc(GROUP, handle, 0xc86f, &mut params);
+        let made = client.alloc(GROUP, handle, rm::CHANNEL, &mut params);
         status(made.map(drop))
     };
-    at("a group", group(&client, GROUP, COPIES))?;
+    at("a group", client.channel_group(GROUP, COPIES))?;
     equal("none is there", &noting(CHANNEL), &NOT_FOUND)?;
     at("memory", client.memory(MEMORY, MIB))?;
     at("a context", client.context_dma(MEMORY, DMA))?;
@@ -96,13 +83,13 @@ fn live() -> Verdict {
     let set = |limit, flags| control.set_channels(instance.name, GPU, limit, flags);
     sys("set", set(2, 0))?;
     let client = instance.client()?;
-    at("first group", group(&client, GROUP, COPIES))?;
-    at("second group", group(&client, GROUP + 1, COPIES))?;
-    let third = || status(group(&client, GROUP + 2, COPIES));
+    at("first group", client.channel_group(GROUP, COPIES))?;
+    at("second group", client.channel_group(GROUP + 1, COPIES))?;
+    let third = || status(client.channel_group(GROUP + 2, COPIES));
     equal("a third group", &third(), &NO_FREE_FIFOS)?;
-    at("first channel", channel(&client, GROUP, CHANNEL))?;
-    at("second channel", channel(&client, GROUP + 1, CHANNEL + 1))?;
-    let refused = status(channel(&client, GROUP, CHANNEL + 2));
+    at("first channel", client.channel(GROUP, CHANNEL))?;
+    at("second channel", client.channel(GROUP + 1, CHANNEL + 1))?;
+    let refused = status(client.channel(GROUP, CHANNEL + 2));
     equal("a third channel", &refused, &rm::NO_MEMORY)?;
     let seen = instance.get()?;
     let counts = (seen.channels, seen.channels_refused, seen.memory_refused);
@@ -149,17 +136,17 @@ fn pools() -> Verdict {
         equal(what, &there, &(kib * KIB))?;
         equal(what, &instance.get()?.memory_overhead_bytes, &there)
     };
-    at("group", group(&client, GROUP, COPIES))?;
+    at("group", client.channel_group(GROUP, COPIES))?;
     agree("an empty group", 0)?;
     for number in 0..20 {
-        at("channel", channel(&client, GROUP, CHANNEL + number))?;
+        at("channel", client.channel(GROUP, CHANNEL + number))?;
     }
     agree("20 channels", 20 * 64)?;
     for number in 0..20 {
         at("free", client.free(CHANNEL + number))?;
     }
     agree("freed", 20 * 64)?;
-    at("channel", channel(&client, GROUP, CHANNEL))?;
+    at("channel", client.channel(GROUP, CHANNEL))?;
     agree("one again", 20 * 64)?;
     at("free", client.free(GROUP))?;
     agree("without the group", 0)
@@ -190,8 +177,8 @@ fn kept() -> Verdict {
         space.call(REGISTER_CHANNEL, &mut params, 48)
     };
     for number in 0..2 {
-        at("group", group(&client, GROUP + number, COMPUTE))?;
-        let made = channel(&client, GROUP + number, CHANNEL + number);
+        at("group", client.channel_group(GROUP + number, rm::COMPUTE))?;
+        let made = client.channel(GROUP + number, CHANNEL + number);
         at("channel", made)?;
         at("registered", register(CHANNEL + number))?;
     }

@@ -12,7 +12,7 @@ use crate::{
         instance::Instance,
         process::{in_child, spawn},
         rm,
-        tools::{at, holds, sys, tests, Verdict, GIB, MIB},
+        tools::{at, holds, open_node, sys, tests, Verdict, GIB, MIB},
     },
     standin, sys as os,
 };
@@ -145,7 +145,7 @@ fn starve(folder: &str) -> i32 {
                     let priority: libc::sched_param = std::mem::zeroed();
                     libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority);
                 }
-                let ctl = control_node(folder)?;
+                let ctl = open_node(folder, "nvidiactl")?;
                 loop {
                     if let Ok(handle) = rm::alloc(ctl, 0, 0, 0, 0x41, &mut []) {
                         let _ = rm::free(ctl, handle, handle);
@@ -179,14 +179,9 @@ fn made(ctl: i32) -> Result<(u32, Duration), String> {
     Ok((count, longest))
 }
 
-fn control_node(folder: &str) -> Result<i32, String> {
-    let path = format!("{folder}/nvidiactl");
-    sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))
-}
-
 /// New clients by the nodes of a folder: alone, and beside starved threads with those of another.
 fn figures(own: &str, other: &str) -> Result<[(u32, Duration); 2], String> {
-    let ctl = control_node(own)?;
+    let ctl = open_node(own, "nvidiactl")?;
     let alone = made(ctl)?;
     let child = sys("fork", spawn(|| starve(other)))?;
     os::sleep_ms(500);

@@ -16,7 +16,7 @@ use crate::{
         instance::Instance,
         process::{in_child, receive_fd, send_fd, spawn},
         rm::{self, Failure},
-        tools::{at, equal, holds, sys, tests, Verdict, GIB, GPU, MIB},
+        tools::{at, equal, holds, open_node, sys, tests, Verdict, GIB, GPU, MIB},
     },
     standin, sys as os,
 };
@@ -38,8 +38,7 @@ const INVALID_PARAMETER: Failure = Failure::Status(0x3B);
 
 /// A new control file of an instance.
 fn control_file(instance: &Instance) -> Result<i32, String> {
-    let path = format!("{}/nvidiactl", instance.folder());
-    sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))
+    open_node(&instance.folder(), "nvidiactl")
 }
 
 /// The figures of the accounting and of the driver's heap.

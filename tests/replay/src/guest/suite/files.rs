@@ -9,7 +9,7 @@ use crate::{
         instance::Instance,
         process::{in_child, receive_fd, send_fd, spawn},
         rm,
-        tools::{at, equal, fails, holds, sys, tests, Verdict, GIB, MIB},
+        tools::{at, equal, fails, holds, open_node, sys, tests, Verdict, GIB, MIB},
     },
     sys as os,
 };
@@ -51,10 +51,8 @@ fn modes() -> Verdict {
 
 fn counted() -> Verdict {
     let instance = Instance::new("counted", GIB)?;
-    let open = |node| {
-        let path = format!("{}/{node}", instance.folder());
-        sys(node, os::open(&path, libc::O_RDWR))
-    };
+    let folder = instance.folder();
+    let open = |node| open_node(&folder, node);
     let fds = [open("nvidia0")?, open("nvidiactl")?, open("nvidia-uvm")?];
     let seen = instance.get()?;
     equal("own files", &seen.open_files, &1)?;
@@ -137,8 +135,7 @@ fn exec() -> Verdict {
 fn poll() -> Verdict {
     let instance = Instance::new("poll", GIB)?;
     for node in ["nvidiactl", "nvidia0"] {
-        let path = format!("{}/{node}", instance.folder());
-        let fd = sys(&path, os::open(&path, libc::O_RDWR))?;
+        let fd = open_node(&instance.folder(), node)?;
         let mut item = libc::pollfd {
             fd,
             events: libc::POLLIN | libc::POLLPRI,

@@ -205,12 +205,7 @@ fn host_memory() -> Verdict {
 fn scheduling() -> Verdict {
     let instance = Instance::new("sched", GIB)?;
     let client = instance.client()?;
-    let mut params = [0; 20];
-    put_u32(&mut params, 12, 1);
-    at(
-        "group",
-        client.alloc(rm::DEVICE_HANDLE, OBJECT, 0xa06c, &mut params),
-    )?;
+    at("group", client.channel_group(OBJECT, rm::COMPUTE))?;
     let run = |cmd: u32, params: &mut [u8]| client.control(OBJECT, cmd, params);
     let mut slice = [0; 8];
     at("get", run(0xa06c_0104, &mut slice))?;

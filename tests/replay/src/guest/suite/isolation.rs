@@ -118,14 +118,11 @@ fn is_administrator(folder: &str, number: u32) -> Result<bool, String> {
     const FLAGS: usize = 20;
     const PRIVILEGED: u32 = 1 << 5;
     let client = at("client", rm::Client::open(folder, GPU, number))?;
-    let mut group = [0; 20];
-    put_u32(&mut group, 12, 1);
-    let made = client.alloc(rm::DEVICE_HANDLE, GROUP, 0xA06C, &mut group);
-    at("group", made)?;
+    at("group", client.channel_group(GROUP, rm::COMPUTE))?;
     let mut channel = [0; 368];
     at(
         "channel",
-        client.alloc(GROUP, GROUP + 1, 0xC86F, &mut channel),
+        client.alloc(GROUP, GROUP + 1, rm::CHANNEL, &mut channel),
     )?;
     client.close();
     Ok(u32_at(&channel, FLAGS) & PRIVILEGED != 0)
