@@ -170,6 +170,10 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         self.caller.process_by_number(number).map(ProcessId)
     }
 
+    fn refused_by_driver(&mut self) {
+        self.tenant.note_refusal();
+    }
+
     fn audit(&mut self, noted: &Audited, gpu: Option<GpuId>) {
         let process = self.process();
         let now = os_interface::clock::seconds();
@@ -222,8 +226,10 @@ fn ioctl(
     request: u32,
     argument: UserAddr,
 ) -> Result<i32> {
+    let tenant = file.tenant();
+    tenant.wait_for_refusals()?;
     let mut call = TenantCall {
-        tenant: file.tenant(),
+        tenant,
         caller: &*caller,
     };
     let answer = proxy::ioctl(&mut call, &session(file), request, argument);

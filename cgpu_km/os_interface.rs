@@ -38,7 +38,7 @@ pub use base::{
     random::random,
     thread,
     turn::{OwnSharedTurn, SharedTurn},
-    wait::{OwnTurn, TaskTurn},
+    wait::{sleep_until_signal, OwnTurn, TaskTurn},
 };
 pub use calls::{
     caller::Caller,

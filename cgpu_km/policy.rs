@@ -77,6 +77,7 @@ mod paging;
 mod process;
 mod quota;
 mod ranges;
+pub mod refusal_rate;
 mod registered;
 pub mod report;
 pub mod rusd;

@@ -23,6 +23,7 @@
 //! Without instances nothing is held, the driver can be unloaded, and the next command that needs
 //! the GPUs asks for them anew.
 
+mod driver_refusals;
 mod endpoint;
 mod gpu;
 mod instance;

@@ -25,6 +25,7 @@ impl os_interface::Endpoint for TenantNode {
     }
 
     fn open(self: &Arc<Self>, handle: &OpenFile) -> Result<TenantFile> {
+        self.tenant().wait_for_refusals()?;
         Self::open(self, handle)
     }
 
@@ -45,6 +46,18 @@ impl os_interface::Endpoint for TenantNode {
 
     fn doorbell(file: &TenantFile) -> Option<&Doorbell> {
         file.doorbell()
+    }
+
+    fn may_map(file: &TenantFile) -> Result {
+        // A wait would keep out whoever looks at the process. UVM writes no line.
+        if file.shows_objects() && file.tenant().waits_for_refusals() {
+            return Err(EAGAIN);
+        }
+        Ok(())
+    }
+
+    fn refused(file: &TenantFile) {
+        file.tenant().note_refusal();
     }
 
     fn mapped<'a>(

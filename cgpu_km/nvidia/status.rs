@@ -8,6 +8,11 @@
 pub struct NvStatus(pub u32);
 
 impl NvStatus {
+    /// Whether it says that the call has not worked. Warnings are numbered from 0x10000 on.
+    pub fn is_error(self) -> bool {
+        self != Self::NV_OK && self.0 < 0x1_0000
+    }
+
     /// Done.
     pub const NV_OK: Self = Self(0x0);
     /// In use.

@@ -2,6 +2,7 @@
 //! How the module begins and ends. The kernel calls C, which knows the module's parameters and what
 //! is said of it in the file; that calls the functions which [`entry`] makes.
 
+use crate::os_interface::base::extra;
 use core::cell::UnsafeCell;
 use kernel::prelude::*;
 
@@ -10,6 +11,13 @@ use kernel::prelude::*;
 pub struct Parameters {
     /// The driver branch whose tables are used for a driver of an unknown branch; 0: none.
     pub assumed_branch: u32,
+}
+
+/// How many calls of a tenant the driver may refuse in a second, as the operator has it now; 0: as
+/// many as it likes.
+pub fn driver_refusals() -> u32 {
+    // SAFETY: Reads a number; there is no precondition.
+    unsafe { extra::cgpu_shim_driver_refusals() }
 }
 
 /// All that there is while the module is loaded; dropped when it is unloaded.

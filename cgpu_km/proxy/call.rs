@@ -189,6 +189,10 @@ pub trait Call: Host {
     /// gives processes the numbers of the caller's namespace.)
     fn process_by_number(&self, number: u32) -> Option<ProcessId>;
 
+    /// The driver has refused the call. The default is for a system without a log that the driver
+    /// could fill.
+    fn refused_by_driver(&mut self) {}
+
     /// Notes a call that was refused, or let through unseen; see [`Accounting::note_call`]. A
     /// system with a clock and a log uses both.
     fn audit(&mut self, noted: &Audited, gpu: Option<GpuId>) {

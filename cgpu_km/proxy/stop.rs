@@ -122,8 +122,9 @@ impl<'a> Asked<'a> {
         call.audit(&noted, self.gpu);
     }
 
-    /// Ends the call: notes a refusal if it has a reason, and writes its status to `argument`, in
-    /// which the status stands at `status`. Returns what the `ioctl` returns.
+    /// Ends the call: tells that the driver has refused it, or notes a refusal of ours if it has a
+    /// reason, and writes its status to `argument`, in which the status stands at `status`. Returns
+    /// what the `ioctl` returns.
     pub(super) fn end(
         &self,
         call: &mut impl Call,
@@ -132,7 +133,13 @@ impl<'a> Asked<'a> {
         status: Option<Field<u32>>,
     ) -> Result<i32, Errno> {
         let stop = match ended {
-            Ok(returned) => return Ok(returned),
+            Ok(returned) => {
+                let told = status.and_then(|status| status.get(argument));
+                if returned != 0 || told.is_some_and(|told| NvStatus(told).is_error()) {
+                    call.refused_by_driver();
+                }
+                return Ok(returned);
+            }
             Err(stop) => stop,
         };
         if let Some(reason) = stop.reason {

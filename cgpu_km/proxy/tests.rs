@@ -77,6 +77,8 @@ struct Program {
     uptime_s: u64,
     /// Whether there is a doorbell that is nobody's.
     has_doorbell: bool,
+    /// Calls that the driver has refused.
+    refused: u32,
     /// The files that are to show it.
     shown: Vec<FileId>,
     /// The files of which what they show was ended, and how many calls had reached the driver then.
@@ -104,6 +106,7 @@ impl Program {
             cards: Vec::new(),
             uptime_s: 1000,
             has_doorbell: false,
+            refused: 0,
             shown: Vec::new(),
             ended: Vec::new(),
         }
@@ -247,6 +250,10 @@ impl Call for Program {
         row.set(row.get() + 1);
         let handle = ClientHandle::BASE | row.get() & 0xf_ffff;
         Ok(Some(ClientHandle(handle)))
+    }
+
+    fn refused_by_driver(&mut self) {
+        self.refused += 1;
     }
 
     fn show_doorbell(&mut self, file: &Session) {

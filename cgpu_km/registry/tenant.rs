@@ -8,6 +8,7 @@
 
 use super::{
     gpu::HostGpu,
+    driver_refusals::DriverRefusals,
     shared_data::{MemoryView, SharedData},
 };
 use crate::{
@@ -42,6 +43,8 @@ pub struct Tenant {
     clients: Arc<SharedTurn>,
     /// Of its own tasks: who asks for that.
     own_clients: Arc<TaskTurn>,
+    /// Calls that the driver has refused.
+    refusals: DriverRefusals,
     /// Taken after a GPU's division. Held for computations only, never over a call of the driver, a
     /// copy to or from user memory, or the removal of a node or of a `/proc` entry.
     #[pin]
@@ -198,6 +201,7 @@ impl Tenant {
                 changes,
                 clients,
                 own_clients,
+                refusals: DriverRefusals::new(),
                 state <- new_mutex!(TenantState {
                     accounting: Accounting::new(os_interface::random()),
                     over_told: 0,
@@ -358,6 +362,22 @@ impl Tenant {
         let state = self.state.lock();
         let share = state.shares.iter().find(|s| s.gpu.id() == gpu)?;
         Some(share.worker.clone())
+    }
+
+    /// The driver has refused a call of a program's, to open a file, or to map it.
+    pub fn note_refusal(&self) {
+        self.refusals.note();
+    }
+
+    /// Whether a call of a program's would wait now.
+    pub fn waits_for_refusals(&self) -> bool {
+        self.refusals.is_waiting()
+    }
+
+    /// Waits, before a call of a program's, until the driver may refuse it. The caller holds no
+    /// lock. `ERESTARTNOINTR` if a signal comes meanwhile.
+    pub fn wait_for_refusals(&self) -> Result {
+        self.refusals.wait(&self.name)
     }
 
     /// Waits until no other task of the tenant makes a client of the driver's. It fails if the

@@ -211,8 +211,11 @@ static u32 make_tsg(struct fake_object *o, struct nv_tsg_params *p)
 
 	if (p->vaspace) {
 		va = fake_object(o->client, p->vaspace);
-		if (!va)
+		if (!va) {
+			pr_err("NVRM: a group of channels in no address space: 0x%x\n",
+			       p->vaspace);
 			return NV_ERR_OBJECT_NOT_FOUND;
+		}
 		if (va->class->kind != KIND_VASPACE)
 			return NV_ERR_INVALID_OBJECT_HANDLE;
 	}

@@ -167,6 +167,8 @@ int fake_mmap(struct file *filp, struct vm_area_struct *vma)
 
 	fake_mapped_by(capable(CAP_SYS_ADMIN));
 	mutex_lock(&file->map_lock);
+	if (!file->map.valid)
+		pr_err("NVRM: a mapping of a file that shows nothing\n");
 	if (file->exports || !file->map.valid || vma->vm_pgoff)
 		goto out;
 	ret = file->ctl ? map_sysmem(file, vma) : map_gpu(file, vma);

@@ -6,6 +6,7 @@
 #include <linux/mman.h>
 #include "base/shim.h"
 #include "driver/shim.h"
+#include "entry/shim.h"
 #include "files/shim.h"
 #include "host/shim.h"
 #include "nodes/shim.h"

@@ -277,6 +277,17 @@ int cgpu_shim_wait_freezable(struct completion *done)
 	return wait_for_completion_state(done, TASK_KILLABLE | TASK_FREEZABLE_UNSAFE);
 }
 
+/*
+ * After a signal the system call begins anew, so that a program does not notice the signal, and a
+ * task can be frozen, stopped or traced while it waits.
+ */
+int cgpu_shim_sleep_until_signal(unsigned int milliseconds)
+{
+	__set_current_state(TASK_INTERRUPTIBLE | TASK_FREEZABLE);
+	schedule_timeout(msecs_to_jiffies(milliseconds));
+	return signal_pending(current) ? -ERESTARTNOINTR : 0;
+}
+
 void cgpu_shim_release_fault_lock(struct vm_fault *vmf)
 {
 	release_fault_lock(vmf);

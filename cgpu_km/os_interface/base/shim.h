@@ -64,6 +64,7 @@ void cgpu_shim_become_running(void);
 bool cgpu_shim_is_exiting(void);
 bool cgpu_shim_is_kept_waiting(struct task_struct *task);
 int cgpu_shim_wait_freezable(struct completion *done);
+int cgpu_shim_sleep_until_signal(unsigned int milliseconds);
 void cgpu_shim_release_fault_lock(struct vm_fault *vmf);
 bool cgpu_shim_frame_is_memory(unsigned long frame);
 void cgpu_shim_sema_init(struct semaphore *sem, int count);

@@ -78,6 +78,13 @@ impl Drop for OwnTurn<'_> {
     }
 }
 
+/// Sleeps so many milliseconds, or a little longer; `ERESTARTNOINTR` if a signal comes meanwhile. A
+/// system call that returns this begins anew when the signal has been handled.
+pub fn sleep_until_signal(milliseconds: u32) -> Result {
+    // SAFETY: There is no precondition: the calling task holds no spinlock.
+    to_result(unsafe { extra::cgpu_shim_sleep_until_signal(milliseconds) })
+}
+
 /// Whether the calling task exits: it gets no signal any more.
 pub(in crate::os_interface) fn is_exiting() -> bool {
     // SAFETY: Looks at the current task.

@@ -15,6 +15,18 @@ MODULE_PARM_DESC(unsafe_assume_branch,
 		 "(535, 550, 570, 580, 595). Memory limits and the isolation of tenants may then "
 		 "not hold");
 
+static unsigned int driver_refusals = 20;
+module_param(driver_refusals, uint, 0644);
+MODULE_PARM_DESC(driver_refusals,
+		 "How many calls of a tenant the NVIDIA driver may refuse in a second (20), 25 "
+		 "times as many at once; the tenant's next calls wait. 0: as many as it likes, by "
+		 "which a tenant can fill the log");
+
+unsigned int cgpu_shim_driver_refusals(void)
+{
+	return READ_ONCE(driver_refusals);
+}
+
 /* In Rust of the same version alone: see abi.mk. */
 extern const u8 CGPU_ABI;
 

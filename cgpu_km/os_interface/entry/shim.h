@@ -7,4 +7,7 @@
 int cgpu_core_start(unsigned int assumed_branch);
 void cgpu_core_stop(void);
 
+/* The parameter of that name. */
+unsigned int cgpu_shim_driver_refusals(void);
+
 #endif

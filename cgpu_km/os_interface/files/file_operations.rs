@@ -108,6 +108,7 @@ pub(in crate::os_interface) unsafe fn open_endpoint<E: Endpoint>(
             }
         }
         Err(e) => {
+            E::refused(&session.file);
             E::release(session.file);
             return Err(e);
         }

@@ -57,6 +57,15 @@ pub trait Endpoint: Send + Sync + 'static {
         None
     }
 
+    /// Whether the driver may be asked for a mapping; an error is what `mmap` gives. The address
+    /// space is locked.
+    fn may_map(_file: &Self::File) -> Result {
+        Ok(())
+    }
+
+    /// The driver has refused to open the file, or to map it.
+    fn refused(_file: &Self::File) {}
+
     /// The driver has made a mapping: what the program is to have. An error takes it away again,
     /// and is what `mmap` gives. For this one and [`Endpoint::unmapped`] see the rules on locks in
     /// [`vm_operations`](super::vm_operations).

@@ -94,12 +94,14 @@ unsafe fn make_now<E: Endpoint>(
     vma: NewVma<'_>,
     registers: AtOnce,
 ) -> Result<c_int> {
+    E::may_map(&session.file)?;
     let real = session.backing.as_ptr();
     // The driver gets our own file, as it does in ioctls: it keeps its state there.
     // SAFETY: A new mapping, as `mmap` is handed, of a file that the driver has opened.
     let mmap = || unsafe { extra::cgpu_shim_driver_mmap(real, file.as_ptr(), vma.as_ptr()) };
     let result = creds::reduced_as(session.opener.as_ref(), mmap)?;
     if result != 0 {
+        E::refused(&session.file);
         // Not always an errno: `nvidia_mmap_helper()` returns a status for a GPU that was lost.
         return Ok(result);
     }

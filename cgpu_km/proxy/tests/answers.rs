@@ -224,3 +224,25 @@ fn channels_go_on_the_runlist_as_a_whole() {
     }
     assert_eq!(program.seen.len(), 2);
 }
+
+#[test]
+fn only_the_drivers_own_refusals_are_told() {
+    let mut program = with_group();
+    // Answered without the driver, and refused without it.
+    assert_eq!(set_timeslice(&mut program, GROUP, 2048), 0);
+    let unknown = control_of(&mut program, CLIENT, GROUP, 0x2080_7777, &[]);
+    assert_eq!(unknown, NvStatus::NV_ERR_NOT_SUPPORTED.0);
+    add_group(&mut program, GROUP + 1);
+    assert_eq!(program.refused, 0);
+    let refusal = NvStatus::NV_ERR_INVALID_ARGUMENT.0;
+    program.driver = Box::new(move |parts| {
+        // Not of the RM_FREE that follows.
+        if parts[0].bytes.len() == 48 {
+            put32(parts[0].bytes, 40, refusal);
+        }
+        0
+    });
+    let outer = nvos64(CLIENT, DEVICE, GROUP + 2, 0xa06c, PARAMS);
+    assert_eq!(program.alloc(&outer, &[0; 20]), refusal);
+    assert_eq!(program.refused, 1);
+}

@@ -13,7 +13,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::{process::spawn, rm};
+use super::{process::spawn, rm, tools::RefusalsAllowed};
 use crate::{
     bytes::{put_u32, put_u64, u32_at},
     control::{mount_cgpufs, Control},
@@ -394,6 +394,7 @@ fn process(seed: u64, tenant: &str) -> i32 {
 /// Runs it; whether everything is as it was.
 pub fn run(seconds: u64, seed: Option<u64>, processes: u32) -> Result<bool, String> {
     mount_cgpufs()?;
+    let _rate = RefusalsAllowed::set(0)?;
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_err(|e| e.to_string())?;

@@ -29,6 +29,7 @@ use stage::Stage;
 
 use crate::{
     control::{self, Control},
+    guest::tools::RefusalsAllowed,
     standin::{self, KernelLog},
 };
 
@@ -255,6 +256,7 @@ fn all(scene: Scene, count: u64, report: &mut RaceReport) -> Result<(), String> 
 /// Makes `count` calls through an instance, and some on the driver's own nodes.
 pub fn run(count: u64) -> Result<RaceReport, String> {
     control::mount_cgpufs()?;
+    let _rate = RefusalsAllowed::set(0)?;
     methods::survive_refused_stores();
     let mut kernel = KernelLog::from_now();
     let mut report = RaceReport::default();

@@ -342,6 +342,18 @@ impl Client {
         alloc(self.ctl, self.handle, parent, handle, class, params)
     }
 
+    /// Asks for a group of channels in an address space that is not there: `handle`, and the one
+    /// after it. The driver refuses it with lines in the log. An error says that it did not.
+    pub fn refused_group(&self, handle: u32) -> Result<(), String> {
+        let mut params = [0; 20];
+        put_u32(&mut params, 8, handle + 1);
+        put_u32(&mut params, 12, 1);
+        match self.alloc(DEVICE_HANDLE, handle, CHANNEL_GROUP, &mut params) {
+            Err(Failure::Status(_)) => Ok(()),
+            other => Err(format!("a group in no address space: {other:?}")),
+        }
+    }
+
     /// RM_CONTROL of an object.
     pub fn control(&self, object: u32, cmd: u32, params: &mut [u8]) -> Result<(), Failure> {
         control(self.ctl, self.handle, object, cmd, params)

@@ -23,7 +23,7 @@ use crate::{
     control::{self, Control},
     guest::{
         process::spawn,
-        tools::{GPU, MIB},
+        tools::{RefusalsAllowed, GPU, MIB},
         uvm,
     },
     random::Random,
@@ -352,6 +352,7 @@ impl Storm {
 /// Runs the storm.
 pub fn run(settings: StormSettings) -> Result<StormReport, String> {
     control::mount_cgpufs()?;
+    let _rate = RefusalsAllowed::set(0)?;
     let mut log = KernelLog::from_now();
     let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
     let gpus = control.gpus().map_err(|e| format!("GPUs: errno {e}"))?;

@@ -86,3 +86,26 @@ pub(super) fn second_gpu(control: &Control) -> Result<Option<u32>, String> {
     let gpus = sys("list of GPUs", control.gpus())?;
     Ok(gpus.iter().map(|g| g.minor).find(|&minor| minor != GPU))
 }
+
+/// While this exists the module has another limit of the calls that the driver may refuse in a
+/// second.
+pub(super) struct RefusalsAllowed(String);
+
+impl RefusalsAllowed {
+    const PARAMETER: &'static str = "/sys/module/cgpu_km/parameters/driver_refusals";
+
+    /// Sets the limit; 0: none, for tests that are refused more calls than honest programs.
+    pub(super) fn set(rate: u32) -> Result<Self, String> {
+        let before = at(Self::PARAMETER, std::fs::read_to_string(Self::PARAMETER))?;
+        let rate = rate.to_string();
+        at(Self::PARAMETER, std::fs::write(Self::PARAMETER, rate))?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for RefusalsAllowed {
+    fn drop(&mut self) {
+        // It was the limit before, so it is one.
+        let _ = std::fs::write(Self::PARAMETER, &self.0);
+    }
+}

@@ -3,15 +3,12 @@
 
 use super::{
     attack::{attacks, Own},
-    scene::{clean_up, escape, told, Attacker, Place, GPU, LIMIT, MIB, OWN},
+    scene::{in_instances, open_client, told, Attacker, Place, GPU, MIB, OWN},
 };
 use crate::{
     bytes::{put_u32, put_u64},
-    control::Control,
     guest::{rm, tools::Verdict},
-    layout,
-    standin::{self, KernelLog},
-    sys,
+    layout, standin, sys,
 };
 
 attacks! {
@@ -65,18 +62,11 @@ fn events(attacker: &Attacker) -> Verdict {
 }
 
 /// On the module: both programs are made here.
-pub(super) const OWN_ATTACKS: &[Own] = &[
-    Own {
-        name: "BAR1 taken that a neighbour's programs need",
-        function: "kern_bus_gm107.c:kbusMapFbAperture_GM107",
-        run: bar1,
-    },
-    Own {
-        name: "the host's log filled by frees (FREE_OS_EVENT)",
-        function: "osapi.c:free_os_event",
-        run: log,
-    },
-];
+pub(super) const OWN_ATTACKS: &[Own] = &[Own {
+    name: "BAR1 taken that a neighbour's programs need",
+    function: "kern_bus_gm107.c:kbusMapFbAperture_GM107",
+    run: bar1,
+}];
 
 /// More than an H200's BAR1 of 256 GiB, by mappings of so many bytes.
 const MAPPINGS: u32 = 600;
@@ -102,7 +92,7 @@ fn fill_bar1(client: &rm::Client, folder: &str) -> Result<(u32, String), String>
 /// Whether a neighbour can map memory while a program has taken all that it gets.
 fn beside(place: Place) -> Result<(bool, String), String> {
     let (own, other) = (place.folder("attacker"), place.folder("victim"));
-    let (attacker, victim) = (client_in(&own)?, client_in(&other)?);
+    let (attacker, victim) = (open_client(&own)?, open_client(&other)?);
     let (count, end) = fill_bar1(&attacker, &own)?;
     told(victim.memory(OWN, 2 * MIB))?;
     let names = (victim.handle, rm::DEVICE_HANDLE, OWN);
@@ -110,13 +100,6 @@ fn beside(place: Place) -> Result<(bool, String), String> {
     attacker.close();
     victim.close();
     Ok((mapped.is_ok(), format!("{end} after {count} mappings")))
-}
-
-fn client_in(folder: &str) -> Result<rm::Client, String> {
-    let gpus = standin::read("gpus")?;
-    let number = standin::number(&gpus, &format!("gpu{GPU}_device_instance"));
-    let number = u32::try_from(number).unwrap_or(0);
-    rm::Client::open(folder, GPU, number).map_err(|e| format!("client: {e}"))
 }
 
 fn bar1() -> Result<String, String> {
@@ -134,51 +117,5 @@ fn bar1_in_both() -> Result<String, String> {
     match in_instances(|| beside(Place::Instance))? {
         (true, how) => Ok(format!("refused: {how}")),
         (false, how) => Err(format!("the neighbour has none: {how}")),
-    }
-}
-
-/// Runs a part of an attack with an instance for each of both.
-fn in_instances<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
-    clean_up(&control);
-    for name in ["attacker", "victim"] {
-        let made = control.create(name, GPU, LIMIT, 1);
-        made.map_err(|errno| format!("create {name}: errno {errno}"))?;
-    }
-    let result = run();
-    clean_up(&control);
-    result
-}
-
-/// Frees of a key that is not there.
-const FREES: u32 = 100;
-
-/// How many lines of the kernel's log they make.
-fn lines(place: Place) -> Result<usize, String> {
-    let client = client_in(&place.folder("attacker"))?;
-    let mut log = KernelLog::from_now();
-    for number in 0..FREES {
-        let mut key = [0; 16];
-        put_u32(&mut key, 0, client.handle);
-        put_u32(&mut key, 8, number);
-        // NV_ERR_INVALID_EVENT.
-        match escape(client.ctl, 207, &mut key, 12) {
-            Err(rm::Failure::Status(0x28)) => {}
-            other => return Err(format!("free of no key: {other:?}")),
-        }
-    }
-    let said = log.lines();
-    client.close();
-    Ok(said.iter().filter(|line| line.contains("NVRM")).count())
-}
-
-fn log() -> Result<String, String> {
-    let direct = lines(Place::Driver)?;
-    if direct < 100 {
-        return Err(format!("{direct} lines in the driver's log"));
-    }
-    match in_instances(|| lines(Place::Instance))? {
-        0 => Ok(format!("no line, {direct} directly")),
-        lines => Err(format!("{lines} lines in the host's log")),
     }
 }

@@ -25,6 +25,7 @@ mod groups;
 mod host_memory;
 mod limits;
 mod lists;
+mod log;
 mod scene;
 mod scratch;
 mod seen;
@@ -146,6 +147,7 @@ fn own() -> impl Iterator<Item = &'static Own> {
         scratch::ATTACKS,
         stale::ATTACKS,
         limits::OWN_ATTACKS,
+        log::ATTACKS,
         host_memory::ATTACKS,
         groups::ATTACKS,
     ]

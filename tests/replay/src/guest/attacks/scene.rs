@@ -139,6 +139,24 @@ pub(super) fn clean_up(control: &Control) {
     }
 }
 
+/// A program with a client, on the nodes of a folder.
+pub(super) fn open_client(folder: &str) -> Result<rm::Client, String> {
+    let client = rm::Client::open(folder, GPU, gpus()?.instance);
+    client.map_err(|failure| format!("client: {failure}"))
+}
+
+/// Runs a part of an attack with an instance for the attacker and one for the victim.
+pub(super) fn in_instances<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
+    clean_up(&control);
+    for name in ["attacker", "victim"] {
+        instance(&control, name)?;
+    }
+    let result = run();
+    clean_up(&control);
+    result
+}
+
 impl Victim {
     /// Makes a victim, and in [`Place::Instance`] both instances.
     pub(super) fn new(place: Place) -> Result<Self, String> {

@@ -308,7 +308,7 @@ fn killed() -> Verdict {
 }
 
 /// The status of a process that ends soon.
-fn ended(child: i32) -> Result<i32, String> {
+pub(super) fn ended(child: i32) -> Result<i32, String> {
     let mut status = 0;
     wait_for("ended", || {
         // SAFETY: the status is there to be written.
@@ -371,30 +371,37 @@ fn frozen() -> Verdict {
     });
     let child = sys("fork", child)?;
     wait_blocked(&bell.instance, 1)?;
-    at(FREEZER, std::fs::create_dir_all(FREEZER))?;
-    sys("mount", mount_freezer())?;
-    let group = format!("{FREEZER}/group");
-    at(&group, std::fs::create_dir_all(&group))?;
-    let put = |file: &str, text: String| {
-        let path = format!("{group}/{file}");
-        at(&path, std::fs::write(&path, text))
-    };
-    put("cgroup.procs", child.to_string())?;
-    put("freezer.state", "FROZEN".to_owned())?;
-    let path = format!("{group}/freezer.state");
-    let is_frozen = wait_for("frozen", || {
-        Ok(at(&path, std::fs::read_to_string(&path))?.trim() == "FROZEN")
-    });
-    put("freezer.state", "THAWED".to_owned())?;
-    is_frozen?;
+    while_frozen(child, || Ok(()))?;
     // Thawed, it is blocked as before.
     os::sleep_ms(50);
     wait_blocked(&bell.instance, 1)?;
     suspend(&bell.instance, false)?;
     equal("ended", &ended(child)?, &0)?;
-    at(&group, std::fs::remove_dir(&group))?;
-    sys("unmount", os::unmount(FREEZER, 0))?;
     bell.end()
+}
+
+/// Freezes a process as the kernel freezes all, and does something meanwhile.
+pub(super) fn while_frozen(child: i32, run: impl FnOnce() -> Verdict) -> Verdict {
+    at(FREEZER, std::fs::create_dir_all(FREEZER))?;
+    sys("mount", mount_freezer())?;
+    let group = format!("{FREEZER}/group");
+    at(&group, std::fs::create_dir_all(&group))?;
+    let put = |group: &str, file: &str, text: &str| {
+        let path = format!("{group}/{file}");
+        at(&path, std::fs::write(&path, text))
+    };
+    put(&group, "cgroup.procs", &child.to_string())?;
+    put(&group, "freezer.state", "FROZEN")?;
+    let path = format!("{group}/freezer.state");
+    let is_frozen = wait_for("frozen", || {
+        Ok(at(&path, std::fs::read_to_string(&path))?.trim() == "FROZEN")
+    });
+    let done = is_frozen.and_then(|()| run());
+    put(&group, "freezer.state", "THAWED")?;
+    done?;
+    put(FREEZER, "cgroup.procs", &child.to_string())?;
+    at(&group, std::fs::remove_dir(&group))?;
+    sys("unmount", os::unmount(FREEZER, 0))
 }
 
 /// Mounts the controller by which the kernel freezes groups in the way that it freezes all.

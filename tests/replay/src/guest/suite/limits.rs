@@ -3,16 +3,22 @@
 
 use cgpu_uapi::{Cause, InstanceLimit, Limited, LIMIT_DEFAULT};
 
-use crate::guest::{
-    instance::Instance,
-    rm,
-    tools::{at, control, equal, sys, Test, Verdict, GPU, MIB},
+use super::doorbell::{ended, wait_for, while_frozen};
+use crate::{
+    guest::{
+        instance::Instance,
+        process::spawn,
+        rm,
+        tools::{at, control, equal, sys, RefusalsAllowed, Test, Verdict, GPU, MIB},
+    },
+    sys as os,
 };
 
 pub(super) const TESTS: &[Test] = &[
     ("limits: clients and objects, changed while in use", live),
     ("limits: a neighbour has its own", neighbours),
     ("limits: host memory, changed while in use", host_memory),
+    ("limits: after many refusals calls wait", waits),
 ];
 
 const OBJECT: u32 = 0x5C00_0100;
@@ -119,4 +125,54 @@ fn host_memory() -> Verdict {
         &limit(&instance, Limited::HostMemory)?.used,
         &0,
     )
+}
+
+/// Whether a process sleeps before a call, in the state `S`: it can be killed, stopped and frozen.
+fn is_in_wait(child: i32) -> Result<bool, String> {
+    let read = |file| {
+        let path = format!("/proc/{child}/{file}");
+        at(&path, std::fs::read_to_string(&path))
+    };
+    let (stat, place) = (read("stat")?, read("wchan")?);
+    let state = stat.rsplit(") ").next().unwrap_or("").chars().next();
+    Ok(state == Some('S') && place.contains("sleep_until_signal"))
+}
+
+/// A program is refused a call without end, with one a second: it waits all the time. It can be
+/// frozen, stopped and killed meanwhile, does not notice signals, and keeps up nobody.
+fn waits() -> Verdict {
+    let (instance, neighbour) = (
+        Instance::new("refused", 256 * MIB)?,
+        Instance::new("beside", 256 * MIB)?,
+    );
+    let _rate = RefusalsAllowed::set(1)?;
+    let child = spawn(|| {
+        let Ok(client) = instance.client() else {
+            return 2;
+        };
+        loop {
+            if client.refused_group(OBJECT).is_err() {
+                return 3;
+            }
+        }
+    });
+    let child = sys("fork", child)?;
+    let waiting = || wait_for("in its wait", || is_in_wait(child));
+    waiting()?;
+    while_frozen(child, || {
+        let client = neighbour.client()?;
+        equal("a neighbour's object", &object(&client, 0), &0)?;
+        client.close();
+        Ok(())
+    })?;
+    waiting()?;
+    sys("stop", os::kill(child, libc::SIGSTOP))?;
+    let stat = format!("/proc/{child}/stat");
+    wait_for("stopped", || {
+        Ok(at(&stat, std::fs::read_to_string(&stat))?.contains(") T "))
+    })?;
+    sys("continue", os::kill(child, libc::SIGCONT))?;
+    waiting()?;
+    sys("kill", os::kill(child, libc::SIGKILL))?;
+    equal("ended", &ended(child)?, &libc::SIGKILL)
 }

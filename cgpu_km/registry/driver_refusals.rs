@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A tenant's calls that the driver refuses, which may fill the host's log, and their price.
+
+use crate::{
+    os_interface::{clock::now, entry::driver_refusals, log::pr_warn, sleep_until_signal},
+    policy::refusal_rate::RefusalRate,
+    uapi::Name,
+};
+use kernel::{
+    prelude::*,
+    sync::atomic::{Atomic, Full, Relaxed},
+};
+
+/// How long a task sleeps at once, milliseconds.
+const LOOK_MS: u64 = 1000;
+/// How often the host's log is told that a tenant waits, nanoseconds.
+const TOLD_EVERY_NS: u64 = 60_000_000_000;
+
+/// Times of [`now`], 0 where there was none.
+pub(super) struct DriverRefusals {
+    /// See [`crate::policy::refusal_rate`].
+    made_up_ns: Atomic<u64>,
+    /// When the host's log was told last.
+    told_ns: Atomic<u64>,
+}
+
+/// The operator's limit now.
+fn rate() -> RefusalRate {
+    RefusalRate(driver_refusals())
+}
+
+impl DriverRefusals {
+    pub(super) fn new() -> Self {
+        Self {
+            made_up_ns: Atomic::new(0),
+            told_ns: Atomic::new(0),
+        }
+    }
+
+    /// How long a call of the tenant's waits now, nanoseconds.
+    fn wait_ns(&self) -> u64 {
+        match self.made_up_ns.load(Relaxed) {
+            0 => 0,
+            made_up => rate().wait_ns(made_up, now()),
+        }
+    }
+
+    /// Whether it is time to tell the host's log. One task is told so.
+    fn is_to_tell(&self) -> bool {
+        let (told, now) = (self.told_ns.load(Relaxed), now());
+        let is_due = told == 0 || now.saturating_sub(told) >= TOLD_EVERY_NS;
+        is_due && self.told_ns.cmpxchg(told, now, Full).is_ok()
+    }
+
+    /// The driver has refused a call.
+    pub(super) fn note(&self) {
+        let state = &self.made_up_ns;
+        let mut before = state.load(Relaxed);
+        while let Err(other) = state.cmpxchg(before, rate().after_refusal(before, now()), Full) {
+            before = other;
+        }
+    }
+
+    /// Whether a call of the tenant's would wait now.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.wait_ns() > 0
+    }
+
+    /// Waits until the driver may refuse a call of the tenant of this name. `ERESTARTNOINTR` if a
+    /// signal comes meanwhile.
+    pub(super) fn wait(&self, tenant: &Name) -> Result {
+        loop {
+            let wait = self.wait_ns();
+            if wait == 0 {
+                return Ok(());
+            }
+            if self.is_to_tell() {
+                let tenant = tenant.as_str().unwrap_or_default();
+                pr_warn!("{tenant}: the driver refuses too many of its calls, which wait now\n");
+            }
+            let milliseconds = wait.div_ceil(1_000_000).min(LOOK_MS);
+            sleep_until_signal(u32::try_from(milliseconds).unwrap_or(u32::MAX))?;
+        }
+    }
+}
