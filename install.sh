@@ -103,6 +103,9 @@ fi
 
 # What does not stop an installation, and may stop a container afterwards. docs/install.md has a
 # chapter on each.
+reaches() { # reaches VERSION OTHER: whether a version of two numbers is OTHER or later
+	((${1%.*} * 1000 + ${1#*.} >= ${2%.*} * 1000 + ${2#*.}))
+}
 warn_of_containers() {
 	local version
 	if [ "$(getenforce 2>/dev/null)" = Enforcing ]; then
@@ -111,10 +114,13 @@ warn_of_containers() {
 	if nvidia-smi --query-gpu=mig.mode.current --format=csv 2>/dev/null | grep -q Enabled; then
 		warn "a GPU is in MIG mode, which was not tried (nvidia-smi -mig 0 ends it)"
 	fi
-	version=$(dockerd --version 2>/dev/null | sed -n 's/.*version v\?\([0-9]*\)\..*/\1/p' || :)
-	if [ "${version:-28}" -lt 25 ]; then
+	# 28.2 is the first in which CDI is on by itself.
+	version=$(dockerd --version 2>/dev/null |
+		sed -n 's/.*version v\?\([0-9]*\.[0-9]*\)\..*/\1/p' || :)
+	if [ -n "$version" ] && ! reaches "$version" 25.0; then
 		warn "docker $version has no CDI: it takes what \`cgpuctl inst mounts\` prints"
-	elif [ "${version:-28}" -lt 28 ] && ! grep -qs '"cdi": *true' /etc/docker/daemon.json; then
+	elif [ -n "$version" ] && ! reaches "$version" 28.2 &&
+		! grep -qs '"cdi": *true' /etc/docker/daemon.json; then
 		warn "docker $version has CDI switched off: set \"features\": {\"cdi\": true} in /etc/docker/daemon.json"
 	fi
 	version=$(containerd --version 2>/dev/null | sed -n 's/.* v\?\([0-9]*\)\.[0-9].*/\1/p' || :)

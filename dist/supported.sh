@@ -25,6 +25,16 @@ has MODULES || no "it takes no modules"
 for name in CFI CFI_CLANG; do
 	! has "$name" || no "it checks the types of indirect calls (CONFIG_$name), which the object has not"
 done
+# A kernel without sealed mappings needs what scratch/seal.c needs. Debian has headers in two folders,
+# of which the Makefile of one names the other.
+common=$(sed -n 's,^include \(/.*\)/Makefile$,\1,p' "$headers/Makefile")
+mappings=${common:-$headers}/include/linux/mm.h
+if [ -e "$mappings" ] && ! grep -qw VM_SEALED "$mappings"; then
+	for name in DYNAMIC_FTRACE_WITH_REGS USERFAULTFD; do
+		has $name || no "it has no sealed mappings (VM_SEALED), and without them needs CONFIG_$name"
+	done
+	! has LTO || no "it has no sealed mappings (VM_SEALED), and without them must not have CONFIG_LTO"
+fi
 symbols=$headers/Module.symvers
 [ -s "$symbols" ] || no "its headers have no Module.symvers"
 missing=$(cut -f2 "$symbols" | LC_ALL=C sort | LC_ALL=C comm -13 - "$exports" | tr '\n' ' ')

@@ -51,11 +51,14 @@ fake dockerd "Docker version 26.1.5+dfsg1, build a72d7cd"
 fake containerd "containerd github.com/containerd/containerd 1.7.24~ds1 1.7.24~ds1-6"
 warns() { PATH=/tmp/host:$PATH /files/install.sh --dry-run --prebuilt /files/prebuilt 2>&1; }
 warns >/tmp/said
-[ "$(grep -cE 'SELinux is|in MIG|docker 26 has|containerd 1 has' /tmp/said)" = 4 ] &&
+[ "$(grep -cE 'SELinux is|in MIG|docker 26.1 has|containerd 1 has' /tmp/said)" = 4 ] &&
 	echo "ok SELinux, MIG and engines without CDI are told"
+fake dockerd "Docker version 28.1.1, build 01f442b"
+warns 2>&1 | grep -q 'docker 28.1 has CDI switched off' &&
+	echo "ok docker before 28.2 has CDI switched off"
 fake getenforce Permissive
 fake nvidia-smi "[N/A]"
-fake dockerd "Docker version 28.0.1, build 068a01e"
+fake dockerd "Docker version 28.2.0, build 7e9ffc6"
 fake containerd "containerd github.com/containerd/containerd/v2 v2.0.2 c507a02"
 warns >/tmp/said
 ! grep -E 'SELinux|MIG|docker|containerd' /tmp/said >&2 &&

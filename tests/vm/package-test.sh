@@ -83,6 +83,13 @@ echo CONFIG_CFI=y >>"$unfit/.config"
 in_root "$root" -- "/usr/src/cgpu-$version/supported.sh" /usr/src/unfit 2>"$work/why" &&
 	die "a kernel that checks indirect calls is taken"
 unsupported "$work/why" "it checks the types of indirect calls"
+sed -i /CFI/d "$unfit/.config"
+mkdir "$unfit/include/linux"
+touch "$unfit/include/linux/mm.h"
+in_root "$root" -- "/usr/src/cgpu-$version/supported.sh" /usr/src/unfit 2>"$work/why" &&
+	die "a kernel with neither sealed mappings nor ftrace is taken"
+unsupported "$work/why" "it has no sealed mappings .*CONFIG_DYNAMIC_FTRACE_WITH_REGS"
+ok "a kernel is not taken that can protect no call"
 rm -r "$unfit" "$root/lib/modules/0-unfit"
 mv "$work/later" "$root/lib/modules/$other"
 began=$(date +%s%N)
@@ -202,4 +209,4 @@ END
 	--file "$work/other.ko" --file "$work/installed-other.ko" \
 	--file "$work/session" -- sh /files/session >>"$work/said" || :
 # Four of them load.
-tally package 22 <"$work/said"
+tally package 23 <"$work/said"
