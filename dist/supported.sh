@@ -25,8 +25,8 @@ has MODULES || no "it takes no modules"
 for name in CFI CFI_CLANG; do
 	! has "$name" || no "it checks the types of indirect calls (CONFIG_$name), which the object has not"
 done
-# A kernel without sealed mappings needs what scratch/seal.c needs. Debian has headers in two folders,
-# of which the Makefile of one names the other.
+# A kernel without sealed mappings needs what scratch/seal.c needs. Debian's headers are in two
+# folders, and the Makefile of one names the other.
 common=$(sed -n 's,^include \(/.*\)/Makefile$,\1,p' "$headers/Makefile")
 mappings=${common:-$headers}/include/linux/mm.h
 if [ -e "$mappings" ] && ! grep -qw VM_SEALED "$mappings"; then

@@ -69,10 +69,17 @@ HOST = (("README.md", "make object"), ("README.md", "make package"))
 FOLDER = (
     ("README.md", "./install.sh"),
     ("README.md", "dpkg --install"),
+    ("docs/install.md", "dist/supported.sh"),
 )
 # (page, beginning, what runs in its place, why).
 INSTEAD = (
     ("README.md", "./install.sh", r"\g<0> --kernel $RELEASE", "the folder has not started yet"),
+    (
+        "docs/install.md",
+        "dist/supported.sh",
+        "dist/supported.sh /lib/modules/$RELEASE/build target/object/exports",
+        "the folder has not started yet",
+    ),
     (
         "docs/install.md",
         "./install.sh",
@@ -91,9 +98,10 @@ INSTEAD = (
 BEFORE = (
     # The other way of two.
     ("README.md", "dpkg --install", "./uninstall.sh"),
+    # Udev's rule does this on a host.
+    ("README.md", "podman run", "cgpuctl cdi generate --output /run/cdi/cgpu.json"),
     ("README.md", "docker run", "engine"),
     # What README's last lines have removed.
-    ("docs/install.md", "cgpuctl inst destroy NAME", "cgpuctl inst create NAME --gpu 0 --mem 1GiB"),
     ("docs/cgpuctl.md", "cgpuctl gpu list", "./install.sh --prebuilt /files/prebuilt"),
     ("docs/cgpuctl.md", "cgpuctl inst destroy train", "exec 3<>/dev/cgpu0"),
     ("docs/cgpuctl.md", "cgpuctl run", "modprobe cgpu_km; echo 'print(1)' >train.py"),
@@ -121,7 +129,6 @@ BEFORE = (
         "cgpuctl inst create train",
         "cgpuctl rm train; cgpuctl rm infer; cgpuctl gpu set-policy 0 native",
     ),
-    # Udev's rule does this on a host.
     ("docs/faq.md", "podman run", "cgpuctl cdi generate --output /run/cdi/cgpu.json"),
     ("docs/metrics.md", "cgpuctl metrics >", "mkdir -p /var/lib/prometheus/node-exporter"),
 )

@@ -221,6 +221,7 @@ FAULTS = (
     one("lines", "cgpu_km/policy/a.rs", f"// {WIDE}\n"),
     one("lines", "cgpu_km/policy/a.rs", f"fn f({WIDE}) {{}}\n"),
     one("lines", "docs/a.md", f"{WIDE}\n"),
+    one("lines", "docs/a.md", f"{'word ' * 16}[a link](a.md#that-is-long)\n# That is long\n"),
     one("lines", "tests/vm/a.sh", f"# {WIDE}\n", head=SCRIPT),
     one("links", "docs/a.md", "see [b](b.md)\n", head=""),
     one("links", "docs/a.md", "see [b](#there)\n\n# Here\n", head=""),

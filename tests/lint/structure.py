@@ -307,6 +307,8 @@ WIDE = {
 }
 STRING = re.compile(r"(\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*')")
 LINK = re.compile(r"\]\([^)]*\)|https?://\S+")
+# Columns that a document's line may have beside a link that is too long for a line.
+BESIDE_A_LINK = 40
 
 
 def width(path, line):
@@ -318,7 +320,7 @@ def cannot_break(path, line):
     """A line that is one long word, link or string but for what little stands around it."""
     bare = LINK.sub("", line)
     if path.endswith(".md"):
-        return len(bare) <= COLUMNS
+        return len(bare) <= BESIDE_A_LINK
     words = [w for w in bare.split() if w not in ("//", "///", "//!", "#", "*", "/*", "*/")]
     if len(words) <= 1:
         return True
