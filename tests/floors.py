@@ -75,6 +75,7 @@ LINT = (
     ("kernel faults are found", ["tests/vm/check-log-test.sh"]),
     ("differences of drivers are found", ["tests/driver/alike.py", "--self-test"]),
     ("differences from recordings are found", ["tests/driver/recordings.py", "--self-test"]),
+    ("numbers of cases that are old are found", ["tests/driver/counted.py", "--self-test"]),
     ("format", ["cargo", "fmt", "--all", "--check"]),
     ("format of the module", ["rustfmt", "--check", "cgpu_km/cgpu_km_main.rs"]),
     ("scripts", ["tests/lint/scripts.sh"]),

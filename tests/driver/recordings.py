@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import counted
 
 HERE = Path(__file__).resolve().parent
 TRACES = HERE.parent / "traces"
@@ -107,7 +108,7 @@ def compared(groups, found):
     return lists, wrong
 
 
-def judged(counted, text):
+def judged(seen, text):
     """(passed, complaints) of a list of differences, and of what is listed."""
     listed = set()
     for line in text.splitlines():
@@ -118,11 +119,11 @@ def judged(counted, text):
             listed.add((question, one, other))
     wrong = [
         f"{' | '.join(key)} ({len(places)} times: {', '.join(places[:3])})"
-        for key, places in counted.items()
+        for key, places in seen.items()
         if key not in listed
     ]
-    gone = [f"is listed and is no more: {' | '.join(key)}" for key in listed - set(counted)]
-    return len(listed & set(counted)), wrong + gone
+    gone = [f"is listed and is no more: {' | '.join(key)}" for key in listed - set(seen)]
+    return len(listed & set(seen)), wrong + gone
 
 
 def self_test():
@@ -166,12 +167,15 @@ def main(words):
     if run.returncode:
         wrong.append(f"the machine's exit code is {run.returncode}")
     names = ("differences-recordings.txt", "differences-recordings-instance.txt")
-    for counted, name in zip(lists, names):
-        good, complaints = judged(counted, (HERE / name).read_text())
+    for seen, name in zip(lists, names):
+        good, complaints = judged(seen, (HERE / name).read_text())
         if groups is not GROUPS:
             complaints = [one for one in complaints if not one.startswith("is listed")]
         passed += good
         wrong += [f"{name}: {one}" for one in complaints]
+    tally = f"recordings: {passed} passed, {len(wrong)} failed"
+    if groups is GROUPS and not {"DRIVER_BRANCH", "NVIDIA_SRC"} & set(os.environ):
+        wrong += counted.differences(counted.DOCUMENT.read_text(), Path(__file__).name, tally)
     for one in wrong:
         print(f"FAILED {one}")
     print(f"recordings: {passed} passed, {len(wrong)} failed")

@@ -23,6 +23,7 @@ if [ -z "${ONLY:-}" ]; then
 	check "proxies that are opened again and again" run cgpu-guest hammer 500
 	check "attacks through an instance" run cgpu-guest attacks
 	grep '^left out' "$out/said"
+	tail -n 1 "$out/said"
 	# What is charged, or read, is looked at from below; this driver does not show it.
 	for part in storm-memory race weights; do
 		echo "left out $part: compares with the stand-in's accounts"

@@ -4,7 +4,8 @@
 # NVIDIA's own modules in the test machine. One boot compares programs without our module and in
 # instances (session.sh), another is for two GPUs and the other orders of loading (orders.sh), a
 # third one for what `make test-vm` tests with the stand-in (suite.sh), the next for what goes wrong
-# with GPUs (faults.sh), and the last for GPU time (sharing.sh).
+# with GPUs (faults.sh), and the last for GPU time (sharing.sh). Whole sessions on branch 550 must
+# have as many cases as docs/testing.md says.
 #
 #   CASES="..."     only these of cuda-check's cases
 #   ONLY=WORDS      only the suite's cases with these words
@@ -50,8 +51,12 @@ boot() {
 		--limit "${LIMIT:-1800}" --keep "$KEEP.$session" "$@" \
 		--file "$here/../vm/guest-check.sh" --file "$here/programs.sh" \
 		--file "$here/$session.sh" -- \
-		env "CASES=${CASES:-}" "ONLY=${ONLY:-}" sh "/files/$session.sh" || rc=$?
+		env "CASES=${CASES:-}" "ONLY=${ONLY:-}" sh "/files/$session.sh" |
+		tee "$kept/$session.said" || rc=$?
 	echoes "$KEEP.$session.emulator.said" || rc=1
+	if [ "$rc" = 0 ] && [ -z "${CASES:-}${ONLY:-}${DRIVER_BRANCH:-}${NVIDIA_SRC:-}" ]; then
+		"$here/counted.py" "$session.sh" "$kept/$session.said" || rc=1
+	fi
 	return "$rc"
 }
 

@@ -41,6 +41,22 @@ mod tests {
         names
     }
 
+    /// The first number of a row in the tables of `docs/testing.md`.
+    fn documented(row: &str) -> Option<usize> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/testing.md");
+        let text = std::fs::read_to_string(path).expect("docs/testing.md");
+        let cells = text
+            .lines()
+            .find_map(|l| l.strip_prefix(&format!("| {row} |")))?;
+        cells.split('|').next()?.trim().parse().ok()
+    }
+
+    #[test]
+    fn testing_md_counts_all_cases() {
+        assert_eq!(documented("the suite"), Some(suite::names().len()));
+        assert_eq!(documented("the attacks"), Some(attacks::names().len()));
+    }
+
     #[test]
     fn cases_that_security_md_names_exist() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../SECURITY.md");

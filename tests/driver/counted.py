@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""counted.py SCRIPT FILE: docs/testing.md says how many cases a script of this folder has, and
+how many of the suite's cases and of the attacks run there. FILE is what the script printed.
+Fails if the document says something else, so that it does not grow old.
+
+counted.py --self-test: each number that is wrong is found."""
+
+import re
+import sys
+from pathlib import Path
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs/testing.md"
+TALLY = re.compile(r"^(?:(\w+): )?(\d+) passed, \d+ failed$", re.M)
+# The script whose first two sums, which have no name, are those of these rows.
+SUITE, ROWS = "suite.sh", ("the suite", "the attacks")
+
+
+def cell(document, row, column):
+    """A number in a table of the document, or None."""
+    found = re.search(rf"^\| {re.escape(row)} \|(.*)\|$", document, re.M)
+    cells = found.group(1).split("|") if found else []
+    return int(cells[column]) if len(cells) > column and cells[column].strip().isdigit() else None
+
+
+def differences(document, script, said):
+    """What the document says otherwise than a script has counted."""
+    # The emulator's sum is the same for each script.
+    sums = [(name, int(count)) for name, count in TALLY.findall(said) if name != "emulator"]
+    counted = {f"`tests/driver/{script}`": (0, sum(count for _, count in sums))}
+    if script == SUITE:
+        unnamed = [count for name, count in sums if not name]
+        counted |= {row: (1, count) for row, count in zip(ROWS, unnamed, strict=True)}
+    for row, (column, count) in counted.items():
+        there = cell(document, row, column)
+        if there != count:
+            yield f"docs/testing.md says {there} cases of {row}: {count} ran"
+
+
+def self_test():
+    document = "| `tests/driver/suite.sh` | 9 | all |\n| the suite | 8 | 2 |\n| the attacks | 7 | 3 |\n"
+    said = "2 passed, 0 failed\n3 passed, 0 failed\nsuite: 4 passed, 0 failed\n"
+    emulator = "emulator: 5 kinds known: 1 passed, 0 failed\nemulator: 1 passed, 0 failed\n"
+    assert not list(differences(document, SUITE, said + emulator))
+    for number in ("9", "2", "3"):
+        assert len(list(differences(document.replace(number, "6"), SUITE, said))) == 1, number
+    assert len(list(differences(document, "orders.sh", "orders: 4 passed, 0 failed\n"))) == 1
+    print("counted: 5 passed, 0 failed")
+
+
+def main(words):
+    if words == ["--self-test"]:
+        return self_test()
+    script, file = words
+    wrong = list(differences(DOCUMENT.read_text(), script, Path(file).read_text()))
+    for one in wrong:
+        print(f"FAILED {one}")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
