@@ -101,11 +101,12 @@ if [ -z "$root" ] && dpkg-query -W -f '${db:Status-Abbrev}' cgpu 2>/dev/null | g
 	lack "the package cgpu is installed; dpkg --remove cgpu first, or keep the package"
 fi
 
-# What does not stop an installation, and may stop a container afterwards. docs/install.md has a
-# chapter on each.
 reaches() { # reaches VERSION OTHER: whether a version of two numbers is OTHER or later
 	((${1%.*} * 1000 + ${1#*.} >= ${2%.*} * 1000 + ${2#*.}))
 }
+
+# What does not stop an installation, and may stop a container afterwards. docs/install.md has a
+# chapter on each.
 warn_of_containers() {
 	local version
 	if [ "$(getenforce 2>/dev/null)" = Enforcing ]; then
@@ -171,6 +172,13 @@ fi
 for tool in "${tools[@]}"; do
 	command -v "$tool" >/dev/null || lack "no $tool; install it (Debian: apt install $tool)"
 done
+if [ -z "$prebuilt" ] && has=$(cargo --version 2>/dev/null); then
+	has=$(sed -n 's/^cargo \([0-9]*\.[0-9]*\)\..*/\1/p' <<<"$has")
+	wants=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$here/Cargo.toml" | head -n 1)
+	if [ -z "$has" ] || ! reaches "$has" "$wants"; then
+		lack "cargo $has is too old, $wants is needed; take it from rustup.rs, or the tools and the module from another machine (--prebuilt)"
+	fi
+fi
 if [ -n "$load" ]; then
 	if [ -e /proc/cgpu_km/inst_ctl ]; then
 		lack "Alibaba's cGPU is loaded, whose module is called cgpu_km too; stop and remove it first"

@@ -4,7 +4,8 @@
 # what DKMS builds the module of for each kernel of the host: the object, and C.
 #
 #   --rpm            makes cgpu-VERSION-1.x86_64.rpm instead (cgpu.spec)
-#   --prebuilt DIR   takes the tools from there instead of building them with cargo
+#   --prebuilt DIR   takes the tools from there instead of building them with cargo (with the C
+#                    library in them, so that they run on hosts of any age)
 #   --object DIR     takes what `make object` made from there instead of making it
 #   --output DIR     puts the package there (target/package)
 set -euo pipefail
@@ -38,8 +39,10 @@ mkdir -p "$work/built" "$work/scripts" "$output"
 if [ -n "$prebuilt" ]; then
 	cp "${programs[@]/#/$prebuilt/}" "$work/built/"
 else
-	(cd "$tree" && cargo build --quiet --release --locked -p cgpuctl)
-	target=${CARGO_TARGET_DIR:-$tree/target}
+	triple=x86_64-unknown-linux-gnu
+	(cd "$tree" && RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static" \
+		cargo build --quiet --release --locked -p cgpuctl --target "$triple")
+	target=${CARGO_TARGET_DIR:-$tree/target}/$triple
 	cp "${programs[@]/#/$target/release/}" "$work/built/"
 fi
 file() { # file FROM TO MODE
@@ -170,7 +173,7 @@ Architecture: amd64
 Maintainer: cgpu <cgpu@localhost>
 Section: admin
 Priority: optional
-Depends: dkms (>= 3.0), libc6
+Depends: dkms (>= 3.0)
 Recommends: podman
 Installed-Size: $(du -sk "$work/root" | cut -f1)
 Description: shares of an NVIDIA GPU for containers, with limits that hold
