@@ -12,8 +12,9 @@ documents.py --self-test: each kind of fault that is planted in a small page is 
 Last come the examples in the help of cgpuctl's commands, as its own test has recorded it.
 
 A command is a line of a `sh` block, or one behind `$ ` or `# ` of a `console` block, whose other
-lines are its output: `...` there stands for any lines, `(ends with N)` for the exit code. A command
-in a block of another kind is an error, and so is an entry of the tables below that fits none."""
+lines are its output: `...` there stands for any lines, `(ends with N)` for the exit code. A `text`
+block is the output of the command before it. A command in a block of another kind is an error, and
+so is an entry of the tables below that fits none."""
 
 import dataclasses
 import re
@@ -46,7 +47,7 @@ class Command:
 
 
 # Pages whose output is compared: recorded in the machine that this test starts.
-COMPARED = ("docs/cgpuctl.md",)
+COMPARED = ("README.md", "docs/cgpuctl.md")
 # (page, beginning of a command, why it does not run). An empty page is any.
 LEFT_OUT = (
     ("", "make demo", "a machine of its own: the step `demo` runs it"),
@@ -148,6 +149,9 @@ def commands(page, text):
     for block in re.finditer(r"^( *)```(\w*)\n(.*?)^\1```", text, re.M | re.S):
         line = text.count("\n", 0, block.start()) + 1
         kind, lines = block.group(2), block.group(3).splitlines()
+        if kind == "text" and found:
+            found[-1].output = lines
+            continue
         if kind not in ("sh", "console"):
             wrong = next((l for l in lines if COMMAND.match(l)), None)
             if wrong:
@@ -320,14 +324,17 @@ def self_test():
     """Each planted fault is found, and a page that is right passes."""
     page = "docs/cgpuctl.md"
     text = "```console\n$ cgpuctl a\none\n...\nlast\n$ cgpuctl b\n(ends with 6)\n```\n"
+    text += "```sh\ncgpuctl c\n```\n```text\nthree\n```\n"
     found = commands(page, text)
     good = f"{MARK} begin 0\none\nx\nlast\n{MARK} end 0 0\n{MARK} begin 1\n\n{MARK} end 1 6\n"
+    good += f"{MARK} begin 2\nthree\n{MARK} end 2 0\n"
     cases = (
         ("a page that is right", good, 0),
-        ("a command that did not run", good[: good.find(f"{MARK} begin 1")], 1),
+        ("a command that did not run", good[: good.find(f"{MARK} begin 2")], 1),
         ("another exit code", good.replace("end 1 6", "end 1 0"), 1),
         ("another output", good.replace("last", "lost"), 1),
         ("more output", good.replace("last\n", "last\nmore\n"), 1),
+        ("another output than the block below", good.replace("three", "two"), 1),
     )
     failed = 0
     for name, transcript, wanted in cases:

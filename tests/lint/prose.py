@@ -8,7 +8,9 @@ from pathlib import PurePosixPath
 
 from rust import blank
 
-# Words in a sentence. The rule of thumb is 25 (CONTRIBUTING.md).
+# Words in a sentence: of the pages for users, and of all others. The rule of thumb is 25
+# (CONTRIBUTING.md).
+LONGEST_FOR_USERS = 30
 LONGEST_SENTENCE = 35
 # Our own words, and what a reader knows instead (docs/glossary.md).
 PRIVATE = {
@@ -23,6 +25,8 @@ PRIVATE = {
     r"in\s+no\s+table": "not on the allowlist",
     r"metered|metering": "nothing: it is gone",
 }
+# Pages beside those for users that are not for them.
+OURS = ("ARCHITECTURE.md", "SECURITY.md")
 # The words that a reader may have to look up.
 GLOSSARY = "docs/glossary.md"
 # Keys of JSON and metrics that programs read: they stay beside the usual word.
@@ -101,16 +105,18 @@ def paragraphs(text):
 
 
 def sentences(files, paths):
-    """A sentence of a document has at most LONGEST_SENTENCE words."""
+    """A sentence of a document has at most LONGEST_SENTENCE words, or LONGEST_FOR_USERS."""
     for path, text in files.items():
         if not is_document(path):
             continue
+        is_for_users = re.fullmatch(r"(?:docs/)?[\w-]+\.md", path) and path not in OURS
+        longest = LONGEST_FOR_USERS if is_for_users else LONGEST_SENTENCE
         for line, paragraph in paragraphs(text):
             plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph)
             plain = re.sub(r"`[^`]*`", "code", plain)
             for sentence in re.split(r"(?<=[.!?:;])\s+", plain):
                 count = len(sentence.split())
-                if count > LONGEST_SENTENCE:
+                if count > longest:
                     yield path, line, f"a sentence of {count} words: {sentence[:60]}..."
 
 
