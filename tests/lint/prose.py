@@ -8,10 +8,10 @@ from pathlib import PurePosixPath
 
 from rust import blank
 
-# Words in a sentence: of the pages for users, and of all others. The rule of thumb is 25
-# (CONTRIBUTING.md).
-LONGEST_FOR_USERS = 30
-LONGEST_SENTENCE = 35
+# Words in a sentence: of the pages in docs/ and beside it, and of notes on design and tests. The
+# rule of thumb is 25 words (CONTRIBUTING.md).
+LONGEST_SENTENCE = 30
+LONGEST_IN_NOTES = 35
 # Our own words, and what a reader knows instead (docs/glossary.md).
 PRIVATE = {
     r"twins?": "proxy node",
@@ -25,8 +25,6 @@ PRIVATE = {
     r"in\s+no\s+table": "not on the allowlist",
     r"metered|metering": "nothing: it is gone",
 }
-# Pages beside those for users that are not for them.
-OURS = ("ARCHITECTURE.md", "SECURITY.md")
 # The words that a reader may have to look up.
 GLOSSARY = "docs/glossary.md"
 # Keys of JSON and metrics that programs read: they stay beside the usual word.
@@ -105,12 +103,12 @@ def paragraphs(text):
 
 
 def sentences(files, paths):
-    """A sentence of a document has at most LONGEST_SENTENCE words, or LONGEST_FOR_USERS."""
+    """A sentence of a document has at most LONGEST_SENTENCE words, or LONGEST_IN_NOTES."""
     for path, text in files.items():
         if not is_document(path):
             continue
-        is_for_users = re.fullmatch(r"(?:docs/)?[\w-]+\.md", path) and path not in OURS
-        longest = LONGEST_FOR_USERS if is_for_users else LONGEST_SENTENCE
+        is_page = re.fullmatch(r"(?:docs/)?[\w-]+\.md", path)
+        longest = LONGEST_SENTENCE if is_page else LONGEST_IN_NOTES
         for line, paragraph in paragraphs(text):
             plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph)
             plain = re.sub(r"`[^`]*`", "code", plain)
