@@ -40,7 +40,9 @@ if [ -n "$prebuilt" ]; then
 	cp "${programs[@]/#/$prebuilt/}" "$work/built/"
 else
 	triple=x86_64-unknown-linux-gnu
-	(cd "$tree" && RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static" \
+	# As the tests build them, so that they need not be built again.
+	(cd "$tree" && CARGO_ENCODED_RUSTFLAGS=-Ctarget-feature=+crt-static \
+		CARGO_PROFILE_RELEASE_STRIP=debuginfo \
 		cargo build --quiet --release --locked -p cgpuctl --target "$triple")
 	target=${CARGO_TARGET_DIR:-$tree/target}/$triple
 	cp "${programs[@]/#/$target/release/}" "$work/built/"
