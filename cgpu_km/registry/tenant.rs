@@ -7,8 +7,8 @@
 //! "take it away" are one step, and no file can be opened in between.
 
 use super::{
-    gpu::HostGpu,
     driver_refusals::DriverRefusals,
+    gpu::HostGpu,
     shared_data::{MemoryView, SharedData},
 };
 use crate::{
