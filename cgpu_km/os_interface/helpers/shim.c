@@ -90,6 +90,8 @@ HELPER(s64, atomic64_read_acquire, (const atomic64_t *v), atomic64_read_acquire(
 HELPER_VOID(atomic64_set, (atomic64_t *v, s64 i), atomic64_set(v, i))
 HELPER_VOID(atomic64_set_release, (atomic64_t *v, s64 i), atomic64_set_release(v, i))
 HELPER(s64, atomic64_fetch_add_relaxed, (s64 i, atomic64_t *v), atomic64_fetch_add_relaxed(i, v))
+HELPER(bool, atomic64_try_cmpxchg, (atomic64_t *v, s64 *old, s64 new),
+       atomic64_try_cmpxchg(v, old, new))
 HELPER(s8, atomic_i8_read, (s8 *v), READ_ONCE(*v))
 HELPER(s8, atomic_i8_read_acquire, (s8 *v), smp_load_acquire(v))
 HELPER_VOID(atomic_i8_set, (s8 *v, s8 i), WRITE_ONCE(*v, i))
