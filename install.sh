@@ -342,7 +342,6 @@ if [ -z "$root" ]; then
 fi
 
 if [ -n "$load" ]; then
-	say "loaded cgpu_km" >>"$manifest"
 	modprobe cgpu_km || die "the kernel does not take the module (see dmesg)"
 	for point in /run/cgpu /run/cgpu/dev; do
 		[ -d "$point" ] || mkdir -m 700 "$point"

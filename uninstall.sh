@@ -45,13 +45,14 @@ unload() {
 	fi
 }
 
+# Whoever loaded it: install.sh, the unit, or somebody by hand. With --root it is another system's.
+[ -n "$root" ] || unload
 left=0 reload=''
 depmods=() holds_manifest=()
 mapfile -t lines <"$manifest"
 for ((i = ${#lines[@]} - 1; i >= 0; i--)); do
 	read -r kind path sum <<<"${lines[i]}"
 	case $kind in
-	loaded) unload ;;
 	depmod) depmods+=("$path") ;;
 	reload)
 		if [ -z "$dry" ] && [ -d /run/systemd/system ]; then
@@ -84,7 +85,8 @@ for ((i = ${#lines[@]} - 1; i >= 0; i--)); do
 			say "removed $root$path"
 		fi
 		;;
-	'#') ;;
+	# Earlier ones say too that the module was loaded.
+	'#' | loaded) ;;
 	*) die "the manifest has a line that is not understood: $kind $path" ;;
 	esac
 done

@@ -114,6 +114,17 @@ exec 5>&-
 [ ! -e /sys/module/cgpu_km ] && echo "ok unloaded"
 depmod
 snapshot | diff /tmp/before - && echo "ok removed exactly what was made"
+
+# Loaded by hand.
+/files/install.sh --prebuilt /files/prebuilt --no-load >&2
+modprobe cgpu_km
+/usr/local/sbin/cgpuctl inst create a --gpu 0 --mem 2GiB >&2
+exec 5<>/dev/cgpu0
+refused /files/uninstall.sh && [ -e /usr/local/sbin/cgpuctl ] &&
+	echo "ok refused while in use that was loaded by hand"
+exec 5>&-
+/files/uninstall.sh >&2
+[ ! -e /sys/module/cgpu_km ] && echo "ok unloaded that was loaded by hand"
 END
 libraries=()
 for library in /lib64/ld-linux-x86-64.so.2 /lib/x86_64-linux-gnu/libc.so.6 \
