@@ -208,7 +208,7 @@ DRIVER = (
     ("real driver", ["tests/driver/test.sh"]),
     ("stand-in and real driver answer alike", ["tests/driver/alike.py"]),
     ("recordings on the real driver", ["tests/driver/recordings.py"]),
-    ("demo", ["tests/vm/demo.sh"]),
+    ("demo", ["tests/vm/demo.sh", "--check"]),
 )
 KUBERNETES = (
     ("control plane of Kubernetes", ["tests/kubernetes/build.sh"]),
