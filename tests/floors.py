@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""floors.py [--again] lint|host|vm|driver|kubernetes|debug ...: runs the tests of these floors one
-after the other and goes on after a failure. Ends in what each step that failed said of it, and "N
-passed, N failed", which counts every test that a step reports, and the step itself where it reports
-none.
+"""floors.py [--again] lint|host|vm|driver|kubernetes|debug ...: runs the tests of these floors and
+goes on after a failure. Ends in what each step that failed said of it, and "N passed, N failed",
+which counts every test that a step reports, and the step itself where it reports none.
+
+Two steps run at once, or JOBS=N: most of them keep one core busy. A step waits for those that it is
+listed after. What the steps print comes in the order of the list, as if they ran one by one.
 
 A step that has passed is not run again as long as neither the tree (all files that git would take)
 nor the toolchain has changed: it is said to have passed before, and its tests count. --again, or
@@ -18,7 +20,9 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
+import typing
 from pathlib import Path
 
 TREE = Path(__file__).resolve().parent.parent
@@ -43,12 +47,27 @@ NO_PANICS = [
     "string_slice",
 ]
 RUN = ["tests/vm/run.sh"]
+# How many steps run at once.
+JOBS = int(os.environ.get("JOBS") or 2)
 # Opens of each proxy in the long test.
 MANY = os.environ.get("HAMMER", "100000")
 # Raced calls in the long test.
 RACED = os.environ.get("RACE", "1000000")
 # Seconds of the long storm.
 STORM = os.environ.get("STORM", "120")
+
+
+class Step(typing.NamedTuple):
+    """A step: its command, and the names of those that must have ended before."""
+
+    name: str
+    command: list
+    after: tuple = ()
+
+
+def after(first, *steps):
+    """A step that leaves what others need, and those."""
+    return (Step(*first), *(Step(*step, after=(first[0],)) for step in steps))
 
 
 def guest(name, command, options="", kernel="stock"):
@@ -67,21 +86,24 @@ def guest(name, command, options="", kernel="stock"):
 COUNTED = "--count-instructions --limit 1800"
 
 LINT = (
-    ("lint finds what is planted", ["tests/lint/lint.py", "--self-test"]),
-    ("lint", ["tests/lint/lint.py"]),
-    ("commands of documents that fail are found", ["tests/documents/documents.py", "--self-test"]),
-    ("dead links in the book are found", ["docs/book.py", "--self-test"]),
-    ("large frames are found", ["tests/lint/frames.py", "--self-test"]),
-    ("kernel faults are found", ["tests/vm/check-log-test.sh"]),
-    ("differences of drivers are found", ["tests/driver/alike.py", "--self-test"]),
-    ("differences from recordings are found", ["tests/driver/recordings.py", "--self-test"]),
-    ("numbers of cases that are old are found", ["tests/driver/counted.py", "--self-test"]),
-    ("format", ["cargo", "fmt", "--all", "--check"]),
-    ("format of the module", ["rustfmt", "--check", "cgpu_km/cgpu_km_main.rs"]),
-    ("scripts", ["tests/lint/scripts.sh"]),
-    ("attacks name functions that exist", ["tests/abi/functions.py"]),
-    ("clippy", [*CLIPPY, "--workspace", "--all-targets", "--", "-D", "warnings"]),
-    (
+    Step("lint finds what is planted", ["tests/lint/lint.py", "--self-test"]),
+    Step("lint", ["tests/lint/lint.py"]),
+    Step(
+        "commands of documents that fail are found", ["tests/documents/documents.py", "--self-test"]
+    ),
+    Step("dead links in the book are found", ["docs/book.py", "--self-test"]),
+    Step("large frames are found", ["tests/lint/frames.py", "--self-test"]),
+    Step("kernel faults are found", ["tests/vm/check-log-test.sh"]),
+    Step("differences of drivers are found", ["tests/driver/alike.py", "--self-test"]),
+    Step("differences from recordings are found", ["tests/driver/recordings.py", "--self-test"]),
+    Step("numbers of cases that are old are found", ["tests/driver/counted.py", "--self-test"]),
+    Step("order of steps is kept", ["tests/floors.py", "--self-test"]),
+    Step("format", ["cargo", "fmt", "--all", "--check"]),
+    Step("format of the module", ["rustfmt", "--check", "cgpu_km/cgpu_km_main.rs"]),
+    Step("scripts", ["tests/lint/scripts.sh"]),
+    Step("attacks name functions that exist", ["tests/abi/functions.py"]),
+    Step("clippy", [*CLIPPY, "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    Step(
         "clippy: nothing panics",
         [
             *CLIPPY,
@@ -93,124 +115,170 @@ LINT = (
             "warnings",
             *(w for l in NO_PANICS for w in ("-D", f"clippy::{l}")),
         ],
+        # Cargo lets one at a time into a folder of what it built.
+        ("clippy",),
     ),
 )
 HOST = (
-    ("unit and property tests", ["cargo", "test", "--quiet", "--locked", "--workspace"]),
-    (
+    Step(
+        "unit and property tests",
+        ["cargo", "test", "--quiet", "--locked", "--workspace"],
+        ("clippy",),
+    ),
+    Step(
         "shares of compute on the model",
         ["sh", "-c", "make --no-print-directory bench-weights >/dev/null"],
+        ("clippy",),
     ),
-    ("the tables know the recordings", ["tests/abi/recordings.py"]),
-    ("programs on a real GPU count right", ["tests/gpu/programs/count.py", "--self-test"]),
-    ("wrong numbers are found", ["tests/abi/parity.py", "--self-test"]),
-    ("numbers are those of NVIDIA's headers", ["tests/abi/parity.py"]),
-    ("fuzzing, a short run", ["tests/fuzz/fuzz.py", "smoke"]),
+    Step("the tables know the recordings", ["tests/abi/recordings.py"]),
+    Step("programs on a real GPU count right", ["tests/gpu/programs/count.py", "--self-test"]),
+    Step("wrong numbers are found", ["tests/abi/parity.py", "--self-test"]),
+    Step("numbers are those of NVIDIA's headers", ["tests/abi/parity.py"]),
+    Step("fuzzing, a short run", ["tests/fuzz/fuzz.py", "smoke"]),
 )
+SUITE = "cgpu-guest suite --unload"
+ATTACKS = "cgpu-guest attacks"
 VM = (
-    ("build", ["tests/vm/build.sh"]),
-    ("clippy of the module", ["tests/vm/build.sh", "--clippy"]),
-    ("suite", guest("suite", "cgpu-guest suite --unload", "--gpus 2 --limit 600")),
-    ("attacks", guest("attacks", "cgpu-guest attacks", "--gpus 2 --limit 600")),
-    ("weights and caps", guest("weights", "cgpu-guest weights", COUNTED)),
-    ("storm", guest("storm", "cgpu-guest storm", "--limit 300")),
-    (
-        "the tool",
-        guest(
-            "tool",
-            "sh /files/guest.sh",
-            "--gpus 2 --file cgpuctl/tests/guest.sh --file tests/vm/guest-check.sh",
+    *after(
+        ("build", ["tests/vm/build.sh"]),
+        ("clippy of the module", ["tests/vm/build.sh", "--clippy"]),
+        ("suite", guest("suite", SUITE, "--gpus 2 --limit 1200")),
+        ("attacks", guest("attacks", ATTACKS, "--gpus 2 --limit 1200")),
+        ("weights and caps", guest("weights", "cgpu-guest weights", COUNTED)),
+        ("storm", guest("storm", "cgpu-guest storm", "--limit 600")),
+        (
+            "the tool",
+            guest(
+                "tool",
+                "sh /files/guest.sh",
+                "--gpus 2 --limit 600"
+                " --file cgpuctl/tests/guest.sh --file tests/vm/guest-check.sh",
+            ),
+        ),
+        ("stand-in driver", guest("stand-in", "standin-check", "--gpus 2 --load driver")),
+        ("one object for every kernel", ["dist/object/test.sh"]),
+        ("replays", ["tests/vm/replays.py", "--no-build"]),
+        ("hammer", guest("hammer", "cgpu-guest hammer 20000", "--limit 600")),
+        ("storm of memory", guest("storm", "cgpu-guest storm-memory --seconds 12", "--limit 600")),
+        ("race", guest("race", "cgpu-guest race 10000", "--limit 600")),
+        ("module before driver", ["tests/vm/load-order.sh"]),
+        ("install", ["tests/vm/install-test.sh"]),
+        ("container engines", ["tests/vm/engine-test.sh"]),
+        ("commands of the documents", ["tests/documents/documents.sh"]),
+    ),
+    *after(
+        ("module for 6.1", ["tests/vm/build.sh", "--kernel", "6.1"]),
+        ("suite on 6.1", guest("suite", SUITE, "--gpus 2 --limit 1200", "6.1")),
+        ("attacks on 6.1", guest("attacks", ATTACKS, "--gpus 2 --limit 1200", "6.1")),
+        ("seals, or the module is not loaded", ["tests/vm/seal-test.sh", "--kernel", "6.1"]),
+    ),
+    *after(
+        ("module for 6.12", ["tests/vm/build.sh", "--kernel", "6.12"]),
+        (
+            "stand-in driver on 6.12",
+            guest("stand-in on 6.12", "standin-check", "--gpus 2 --load driver", "6.12"),
+        ),
+        ("suite on 6.12", guest("suite", SUITE, "--gpus 2 --limit 1200", "6.12")),
+        # It boots 6.12 too.
+        ("package", ["tests/vm/package-test.sh"]),
+    ),
+    *after(
+        ("module for the newest kernel", ["tests/vm/build.sh", "--kernel", "newest"]),
+        (
+            "loaded on the newest kernel",
+            guest("newest", "cgpu-guest suite --unload --only unload:", "--limit 600", "newest"),
         ),
     ),
-    ("stand-in driver", guest("stand-in", "standin-check", "--gpus 2 --load driver")),
-    ("one object for every kernel", ["dist/object/test.sh"]),
-    ("module for 6.1", ["tests/vm/build.sh", "--kernel", "6.1"]),
-    ("suite on 6.1", guest("suite", "cgpu-guest suite --unload", "--gpus 2 --limit 600", "6.1")),
-    ("attacks on 6.1", guest("attacks", "cgpu-guest attacks", "--gpus 2 --limit 600", "6.1")),
-    ("seals, or the module is not loaded", ["tests/vm/seal-test.sh", "--kernel", "6.1"]),
-    ("module for 6.12", ["tests/vm/build.sh", "--kernel", "6.12"]),
-    (
-        "stand-in driver on 6.12",
-        guest("stand-in on 6.12", "standin-check", "--gpus 2 --load driver", "6.12"),
-    ),
-    ("suite on 6.12", guest("suite", "cgpu-guest suite --unload", "--gpus 2 --limit 600", "6.12")),
-    ("module for the newest kernel", ["tests/vm/build.sh", "--kernel", "newest"]),
-    (
-        "loaded on the newest kernel",
-        guest("newest", "cgpu-guest suite --unload --only unload:", "--limit 300", "newest"),
-    ),
-    ("replays", ["tests/vm/replays.py", "--no-build"]),
-    ("hammer", guest("hammer", "cgpu-guest hammer 20000", "--limit 300")),
-    ("storm of memory", guest("storm", "cgpu-guest storm-memory --seconds 12", "--limit 300")),
-    ("race", guest("race", "cgpu-guest race 10000", "--limit 300")),
-    ("module before driver", ["tests/vm/load-order.sh"]),
-    ("install", ["tests/vm/install-test.sh"]),
-    ("container engines", ["tests/vm/engine-test.sh"]),
-    ("package", ["tests/vm/package-test.sh"]),
-    ("commands of the documents", ["tests/documents/documents.sh"]),
 )
 DEBUG = (
-    ("debug build", ["tests/vm/build.sh", "--kernel", "debug"]),
-    (
-        "suite on the debug kernel",
-        guest("suite", "cgpu-guest suite --unload", "--gpus 2 --limit 1800 --leaks", "debug"),
-    ),
-    (
-        "attacks on the debug kernel",
-        guest("attacks", "cgpu-guest attacks", "--gpus 2 --limit 1800 --leaks", "debug"),
-    ),
-    (
-        "storm on the debug kernel",
-        guest("storm", f"cgpu-guest storm --seconds {STORM}", "--limit 3600 --leaks", "debug"),
-    ),
-    (
-        "stand-in driver on the debug kernel",
-        guest("stand-in", "standin-check", "--gpus 2 --load driver --limit 600 --leaks", "debug"),
-    ),
-    (
-        "replays on the debug kernel",
-        ["tests/vm/replays.py", "--no-build", "--kernel", "debug", "--limit", "7200"],
-    ),
-    (
-        f"hammer of {MANY} on the debug kernel",
-        guest("hammer", f"cgpu-guest hammer {MANY}", "--limit 14400", "debug"),
-    ),
-    (
-        "storm of memory on the debug kernel",
-        guest("storm", "cgpu-guest storm-memory --seconds 120", "--limit 1200 --leaks", "debug"),
-    ),
-    (
-        "storm of memory with failing allocations",
-        guest(
-            "failing",
-            "cgpu-guest storm-memory --seconds 120 --fail-allocations",
-            "--limit 1200 --leaks",
-            "debug",
+    *after(
+        ("debug build", ["tests/vm/build.sh", "--kernel", "debug"]),
+        (
+            "suite on the debug kernel",
+            guest("suite", SUITE, "--gpus 2 --limit 3600 --leaks", "debug"),
+        ),
+        (
+            "attacks on the debug kernel",
+            guest("attacks", ATTACKS, "--gpus 2 --limit 3600 --leaks", "debug"),
+        ),
+        (
+            "storm on the debug kernel",
+            guest("storm", f"cgpu-guest storm --seconds {STORM}", "--limit 3600 --leaks", "debug"),
+        ),
+        (
+            "stand-in driver on the debug kernel",
+            guest(
+                "stand-in", "standin-check", "--gpus 2 --load driver --limit 900 --leaks", "debug"
+            ),
+        ),
+        (
+            "replays on the debug kernel",
+            ["tests/vm/replays.py", "--no-build", "--kernel", "debug", "--limit", "14400"],
+        ),
+        (
+            f"hammer of {MANY} on the debug kernel",
+            guest("hammer", f"cgpu-guest hammer {MANY}", "--limit 28800", "debug"),
+        ),
+        (
+            "storm of memory on the debug kernel",
+            guest(
+                "storm", "cgpu-guest storm-memory --seconds 120", "--limit 2400 --leaks", "debug"
+            ),
+        ),
+        (
+            "storm of memory with failing allocations",
+            guest(
+                "failing",
+                "cgpu-guest storm-memory --seconds 120 --fail-allocations",
+                "--limit 2400 --leaks",
+                "debug",
+            ),
+        ),
+        (
+            "race on the debug kernel",
+            guest("race", "cgpu-guest race 20000", "--limit 3600", "debug"),
         ),
     ),
-    (
-        "race on the debug kernel",
-        guest("race", "cgpu-guest race 20000", "--limit 1800", "debug"),
-    ),
-    ("stock build", ["tests/vm/build.sh"]),
-    (
-        f"race of {RACED} on the stock kernel",
-        guest("race", f"cgpu-guest race {RACED}", "--limit 7200"),
-    ),
-    (
-        f"hammer of {MANY} on the stock kernel",
-        guest("hammer", f"cgpu-guest hammer {MANY}", "--limit 3600"),
+    *after(
+        ("stock build", ["tests/vm/build.sh"]),
+        (
+            f"race of {RACED} on the stock kernel",
+            guest("race", f"cgpu-guest race {RACED}", "--limit 14400"),
+        ),
+        (
+            f"hammer of {MANY} on the stock kernel",
+            guest("hammer", f"cgpu-guest hammer {MANY}", "--limit 7200"),
+        ),
     ),
 )
 DRIVER = (
-    ("programs for the machine", ["tests/vm/build.sh"]),
-    ("modules of the real driver", ["tests/driver/build.sh"]),
-    ("real driver", ["tests/driver/test.sh"]),
-    ("stand-in and real driver answer alike", ["tests/driver/alike.py"]),
-    ("recordings on the real driver", ["tests/driver/recordings.py"]),
-    ("demo", ["tests/vm/demo.sh", "--check"]),
+    Step("programs for the machine", ["tests/vm/build.sh"], ("build",)),
+    Step("modules of the real driver", ["tests/driver/build.sh"], ("programs for the machine",)),
+    *(
+        Step(
+            f"real driver: {title}", ["tests/driver/test.sh", part], ("modules of the real driver",)
+        )
+        for title, part in (
+            ("suite and attacks", "suite"),
+            ("programs", "session"),
+            ("orders of loading", "orders"),
+            ("what goes wrong with GPUs", "faults"),
+            ("GPU time", "sharing"),
+        )
+    ),
+    Step(
+        "stand-in and real driver answer alike",
+        ["tests/driver/alike.py"],
+        ("modules of the real driver",),
+    ),
+    Step(
+        "recordings on the real driver",
+        ["tests/driver/recordings.py"],
+        ("modules of the real driver",),
+    ),
+    Step("demo", ["tests/vm/demo.sh", "--check"], ("modules of the real driver",)),
 )
-KUBERNETES = (
+KUBERNETES = after(
     ("control plane of Kubernetes", ["tests/kubernetes/build.sh"]),
     ("DRA driver on the control plane", ["tests/kubernetes/test.sh"]),
 )
@@ -224,21 +292,54 @@ FLOORS = {
 }
 
 
-def run(command):
-    """Runs a step, shows its output as it comes, and returns its exit code, its summary lines, and
-    what to show again if it failed."""
+class Screen:
+    """What steps print, in the order of the list: the first one that has not ended is shown as it
+    goes on, what later ones say is kept until then."""
+
+    def __init__(self, write):
+        self.write = write
+        self.lock = threading.Lock()
+        self.shown = 0
+        self.kept = collections.defaultdict(list)
+        self.ended = set()
+
+    def say(self, place, text):
+        """A text of the step that has this place in the list."""
+        with self.lock:
+            if place == self.shown:
+                self.write(text)
+            else:
+                self.kept[place].append(text)
+
+    def end(self, place):
+        """The step says nothing more."""
+        with self.lock:
+            self.ended.add(place)
+            while self.shown in self.ended:
+                self.shown += 1
+                self.write("".join(self.kept.pop(self.shown, ())))
+
+
+def show(text):
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def run(command, say=show):
+    """Runs a step, says what it prints as it comes, and returns its exit code, its summary lines,
+    and what to show again if it failed."""
     tallies, telling, last = [], [], collections.deque(maxlen=SHOWN)
     with subprocess.Popen(
         command,
         cwd=TREE,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
     ) as step:
         for line in step.stdout:
-            sys.stdout.write(line)
-            sys.stdout.flush()
+            say(line)
             last.append(line)
             if TELLING.search(line) and len(telling) < SHOWN:
                 telling.append(line)
@@ -352,9 +453,117 @@ def go_is_missing():
     return asked.stderr.strip() if asked.returncode else None
 
 
+class Result(typing.NamedTuple):
+    """What came of a step."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    # What to show again if it failed.
+    telling: list = ()
+
+
+def carry_out(step, before, say):
+    """Runs a step, unless it cannot be run here or has passed before."""
+    missing = lacks(step.command)
+    if missing:
+        say(f"== {step.name}: SKIPPED, {missing}\n")
+        return Result(skipped=1)
+    good = before.passed(step.command)
+    if good is not None:
+        say(f"== {step.name}: ok, {good} passed before with the same tree (AGAIN=1 runs it)\n")
+        return Result(passed=good)
+    say(f"== {step.name}\n")
+    at = time.monotonic()
+    code, tallies, telling = run(step.command, say)
+    good, bad = sum(t[0] for t in tallies), sum(t[1] for t in tallies)
+    if code and not bad:
+        bad += 1
+    elif not code and not bad and not good:
+        good = 1
+    if not bad:
+        before.note(step.command, good)
+    say(f"== {step.name}: {'FAILED' if bad else 'ok'} ({time.monotonic() - at:.0f} s)\n")
+    return Result(good, bad, telling=telling)
+
+
+def carry_out_all(steps, work, jobs, write=show):
+    """Does `work(step, say)` for all, `jobs` at a time, each after those that it is listed after.
+    Returns the results by name, in the order of the list."""
+    screen, results, waiting = Screen(write), {}, list(enumerate(steps))
+    names = {step.name for step in steps}
+    changed = threading.Condition()
+
+    def ready():
+        for entry in waiting:
+            if all(name in results or name not in names for name in entry[1].after):
+                return entry
+        return None
+
+    def go_on():
+        while True:
+            with changed:
+                changed.wait_for(lambda: not waiting or ready())
+                if not waiting:
+                    return
+                place, step = entry = ready()
+                waiting.remove(entry)
+            result = None
+            try:
+                result = work(step, functools.partial(screen.say, place))
+            except OSError as error:
+                result = Result(failed=1, telling=[f"{step.name}: {error}\n"])
+            finally:
+                screen.end(place)
+                with changed:
+                    results[step.name] = result or Result(failed=1)
+                    changed.notify_all()
+
+    workers = [threading.Thread(target=go_on, daemon=True) for _ in range(jobs)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return {step.name: results[step.name] for step in steps}
+
+
+def self_test():
+    """Steps that end in another order than the list's are told in the list's, and none runs before
+    those that it is listed after."""
+    steps = (Step("a", []), *after(("b", []), ("c", []), ("d", [])), Step("e", [], ("gone",)))
+    said, began, ended, second = [], [], [], threading.Event()
+
+    def work(step, say):
+        began.append((step.name, tuple(ended)))
+        say(f"{step.name} begins\n")
+        if step.name == "b":
+            second.set()
+        # The first one ends only if another has begun meanwhile, however busy the machine is.
+        elif step.name == "a" and not second.wait(60):
+            raise OSError("nothing else has begun")
+        say(f"{step.name} ends\n")
+        ended.append(step.name)
+        return Result(passed=1)
+
+    results = carry_out_all(steps, work, 2, said.append)
+    told = "".join(f"{step.name} begins\n{step.name} ends\n" for step in steps)
+    assert "".join(said) == told, said
+    assert list(results) == list("abcde"), results
+    assert all(result.passed for result in results.values()), results
+    assert all("b" in there for name, there in began if name in "cd"), began
+
+    def fail(step, _say):
+        raise OSError("no such program")
+
+    assert all(result.failed for result in carry_out_all(steps, fail, 2, said.append).values())
+    print("floors: 5 passed, 0 failed")
+
+
 def main():
-    floors = [word for word in sys.argv[1:] if word != "--again"]
-    if not floors or set(floors) - set(FLOORS):
+    words = [word for word in sys.argv[1:] if word != "--again"]
+    if words == ["--self-test"]:
+        return self_test()
+    if not words or set(words) - set(FLOORS):
         sys.exit(f"usage: floors.py [--again] {'|'.join(FLOORS)} ...")
     os.environ["CARGO_TERM_COLOR"] = "never"
     # A verdict belongs to the tree, not to the draw. `cargo test` by itself draws new cases.
@@ -363,47 +572,17 @@ def main():
     again = "--again" in sys.argv[1:] or os.environ.get("AGAIN", "0") not in ("", "0")
     before = Before(again)
     began = time.monotonic()
-    passed = failed = skipped = 0
-    failures = {}
-    for floor in floors:
-        for name, command in FLOORS[floor]:
-            missing = lacks(command)
-            if missing:
-                print(f"== {name}: SKIPPED, {missing}", flush=True)
-                skipped += 1
-                continue
-            good = before.passed(command)
-            if good is not None:
-                print(
-                    f"== {name}: ok, {good} passed before with the same tree (AGAIN=1 runs it)",
-                    flush=True,
-                )
-                passed += good
-                continue
-            print(f"== {name}", flush=True)
-            at = time.monotonic()
-            code, tallies, said = run(command)
-            good, bad = sum(t[0] for t in tallies), sum(t[1] for t in tallies)
-            if code and not bad:
-                bad += 1
-            elif not code and bad:
-                code = 1
-            elif not code and not good:
-                good = 1
-            passed += good
-            failed += bad
-            if code:
-                failures[name] = said
-            else:
-                before.note(command, good)
-            print(
-                f"== {name}: {'FAILED' if code else 'ok'} ({time.monotonic() - at:.0f} s)",
-                flush=True,
-            )
-    for name, said in failures.items():
+    steps = [step for floor in words for step in FLOORS[floor]]
+    results = carry_out_all(steps, lambda step, say: carry_out(step, before, say), JOBS)
+    failures = {name: result for name, result in results.items() if result.failed}
+    for name, result in failures.items():
         print(f"== {name} failed:")
-        print("".join(f"   {line.rstrip()[:300]}\n" for line in said), end="")
+        print("".join(f"   {line.rstrip()[:300]}\n" for line in result.telling), end="")
     print(f"== {time.monotonic() - began:.0f} s; failed: {', '.join(failures) or 'nothing'}")
+    passed, failed, skipped = (
+        sum(getattr(result, what) for result in results.values())
+        for what in ("passed", "failed", "skipped")
+    )
     print(
         f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""),
         flush=True,

@@ -41,7 +41,7 @@ def of_kernel(command, kernel):
 
 def steps():
     """(column, command) of each step."""
-    found = {name: command for name, command in floors.VM if name in STEPS}
+    found = {step.name: step.command for step in floors.VM if step.name in STEPS}
     if missing := set(STEPS) - set(found):
         sys.exit(f"hosts.py: floors.py has no step {', '.join(sorted(missing))}")
     return [(column, found[name]) for name, column in STEPS.items()]

@@ -11,9 +11,12 @@ REAL_MEMORY=${REAL_MEMORY:-8192}
 EMULATOR=
 
 # real_programs OUT: compiles the CUDA program into OUT, the folder of what was built for this tree.
-# It loads libcuda, so it is linked with the C library of the machine: in the Debian folder.
+# It loads libcuda, so it is linked with the C library of the machine: in the Debian folder. One at
+# a time: two machines may start at once.
 real_programs() {
 	local out=$1 sources
+	exec 7>"$out/cuda.lock"
+	flock 7
 	sources=$(cd "$CGPU_TREE/tests/cuda" && find src -type f -print0 | sort -z |
 		xargs -0 sha256sum | sha256sum)
 	mkdir -p "$out/cuda"
@@ -24,6 +27,7 @@ real_programs() {
 			/src/tests/cuda/src/main.rs
 		echo "$sources" >"$out/cuda/sources"
 	fi
+	exec 7>&-
 }
 
 # real_stage STAGE OUT: puts the driver, its firmware, its libraries and nvidia-smi into the

@@ -36,7 +36,8 @@ apt-get update -qq >/dev/null 2>&1 || true
 for name in $(apt-cache pkgnames golang-1. | grep -E '^golang-1\.[0-9]+-go$' | sort -rV); do
 	version=${name#golang-}
 	if new_enough "${version%-go}.99" &&
-		apt-get install -y -qq --no-install-recommends "$name" >/dev/null 2>&1; then
+		apt-get -o DPkg::Lock::Timeout=600 install -y -qq --no-install-recommends "$name" \
+			>/dev/null 2>&1; then
 		find_go && exit
 	fi
 done

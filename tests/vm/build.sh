@@ -86,6 +86,15 @@ ln -sfn "$vmlinuz" "$out/vmlinuz"
 ln -sfn "$root" "$out/root"
 echo "$release" >"$out/release"
 
+# publish FOLDER: puts the files whose names come on stdin there. Whoever boots a machine meanwhile
+# finds the old one or the new one, whole.
+publish() {
+	rm -rf "$out/new"
+	mkdir "$out/new"
+	xargs -0 cp -t "$out/new"
+	mv -f "$out/new"/* "$out/$1/"
+}
+
 # build_module FOLDER NAME: FOLDER is seen from the tree. Compilers' warnings are shown, and fail
 # lint.
 build_module() {
@@ -107,7 +116,7 @@ build_module() {
 	if [ -n "$clippy" ]; then
 		! grep -q '^warning' "$out/$2.log" || die "clippy has warnings in $2"
 	else
-		find "$objects" -name '*.ko' -exec cp -t "$out/modules" {} +
+		find "$objects" -name '*.ko' -print0 | publish modules
 	fi
 }
 
@@ -123,7 +132,7 @@ build_from_object() {
 		make -s -C "$kdir" M=/build "${compiler[@]}" KCFLAGS=-Werror \
 		CGPU_WITHOUT="${without//,/ }" -j"$(nproc)" modules
 	! grep -i warning "$out/cgpu_km.log" >&2 || die "cgpu_km.ko builds with warnings for $kernel"
-	cp "$objects/cgpu_km.ko" "$out/modules/"
+	printf '%s\0' "$objects/cgpu_km.ko" | publish modules
 }
 
 if [ -n "$clippy" ]; then
@@ -140,7 +149,6 @@ if [ -n "$clippy" ]; then
 	exit 0
 fi
 step "modules for $release"
-rm -f "$out/modules/"*.ko
 if [ -n "$rust" ]; then
 	build_module "" cgpu_km
 else
@@ -175,9 +183,12 @@ if [ -n "$programs" ]; then
 		cargo build --quiet --release --locked --workspace --exclude cuda-check \
 			--exclude cgpu-dra --bins --target "$target" --target-dir "$out/../target"
 	) >&2 9>&-
-	rm -rf "${out:?}/bin"
-	mkdir "$out/bin"
-	find "$out/../target/$target/release" -maxdepth 1 -type f -perm -u+x -exec cp -t "$out/bin" {} +
+	built=$out/../target/$target/release
+	# A program that is no more in the tree.
+	for program in "$out"/bin/*; do
+		[ -e "$built/${program##*/}" ] || rm -f "$program"
+	done
+	find "$built" -maxdepth 1 -type f -perm -u+x -print0 | publish bin
 fi
 echo "$out" >"$CGPU_BUILD/last-$kernel$variant"
 echo "$out"
