@@ -316,6 +316,12 @@ pub fn die_with_parent() {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 
+/// Makes this process the parent of what its children leave behind.
+pub fn adopt_orphans() {
+    // SAFETY: takes no pointer.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+}
+
 /// Lets a closed pipe end the program quietly, as it does with other programs.
 pub fn die_of_closed_pipes() {
     // SAFETY: sets the default action; the program has one thread.

@@ -5,7 +5,9 @@ use std::{path::PathBuf, process::ExitCode};
 
 use cgpu_replay::{
     answers,
-    guest::{attacks, bench, chaos, hammer, inside, race, rm, scale, soak, storm, suite, weights},
+    guest::{
+        attacks, bench, chaos, hammer, inside, race, rm, scale, soak, storm, suite, waits, weights,
+    },
     orchestrate,
     record::Trace,
     size, standin, sys,
@@ -91,6 +93,16 @@ enum GuestCommand {
         /// Only cases whose names have this in them.
         #[arg(long, default_value = "")]
         only: String,
+    },
+    /// How long a neighbour waits for a client, a launch and its window while a tenant does its
+    /// worst. A line of JSON for each; judges nothing.
+    Waits {
+        /// Only loads whose names have this in them.
+        #[arg(long, default_value = "")]
+        only: String,
+        /// How long each sort of wait is looked at.
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
     },
     /// Tests of the module, one line each; ends in "N passed, N failed".
     Suite {
@@ -224,6 +236,7 @@ fn work(command: GuestCommand) -> Result<bool, String> {
             Ok(report.wrong.is_empty() && report.grown.is_empty() && report.kernel_warnings == 0)
         }
         GuestCommand::Weights { only } => weights::run(&only),
+        GuestCommand::Waits { only, seconds } => waits::run(&only, seconds).map(|()| true),
         GuestCommand::Suite { only, unload } => suite::run(&only, unload),
         GuestCommand::Attacks { only } => attacks::run(&only),
         GuestCommand::Storm {

@@ -7,7 +7,7 @@ use std::fs;
 use crate::sys::{self, Errno};
 
 /// The mount point of cgroup v2.
-const ROOT: &str = "/sys/fs/cgroup";
+pub(super) const ROOT: &str = "/sys/fs/cgroup";
 
 /// A character device's number.
 pub type Device = (u32, u32);

@@ -18,6 +18,7 @@ pub mod suite;
 mod taking;
 mod tools;
 pub mod uvm;
+pub mod waits;
 pub mod weights;
 pub mod work;
 

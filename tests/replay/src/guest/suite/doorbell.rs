@@ -616,7 +616,7 @@ fn remapped_through_bar1() -> Verdict {
 }
 
 fn is_remapped(bell: &Bell) -> Verdict {
-    let fd = doorbell_file(&bell.instance, &bell.client)?;
+    let fd = doorbell_file(&bell.instance.folder(), &bell.client)?;
     let place = map_file(0, DOORBELL, fd)?;
     let unmap = || {
         // SAFETY: nothing of the program lies in a range that the driver gave.
@@ -672,7 +672,7 @@ fn is_remapped(bell: &Bell) -> Verdict {
 
 fn private() -> Verdict {
     let bell = Bell::new("bellprivate")?;
-    let fd = doorbell_file(&bell.instance, &bell.client)?;
+    let fd = doorbell_file(&bell.instance.folder(), &bell.client)?;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let mapped = os::mmap(0, DOORBELL, prot, libc::MAP_PRIVATE, fd, 0);
     fails("private mapping", mapped, libc::EINVAL)?;

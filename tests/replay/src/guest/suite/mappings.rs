@@ -152,7 +152,7 @@ fn part_file(folder: &str, client: &rm::Client, part: (u64, u64)) -> Result<i32,
 }
 
 /// Maps it, at `address` if that is not 0.
-pub(super) fn map_file(address: u64, len: u64, fd: i32) -> Result<u64, String> {
+pub(in crate::guest) fn map_file(address: u64, len: u64, fd: i32) -> Result<u64, String> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     sys(
         "mmap",
@@ -181,8 +181,8 @@ pub(super) fn map_other_page(
 }
 
 /// A file by which the doorbell that a client has mapped already may be mapped once more.
-pub(super) fn doorbell_file(instance: &Instance, client: &rm::Client) -> Result<i32, String> {
-    object_file(&instance.folder(), client, DOORBELL)
+pub(in crate::guest) fn doorbell_file(folder: &str, client: &rm::Client) -> Result<i32, String> {
+    object_file(folder, client, DOORBELL)
 }
 
 /// The doorbell, mapped as CUDA does it.
@@ -194,7 +194,7 @@ pub(in crate::guest) fn map_doorbell(
 }
 
 /// The same through the nodes of a folder.
-pub(super) fn map_doorbell_in(folder: &str, client: &rm::Client) -> Result<u64, String> {
+pub(in crate::guest) fn map_doorbell_in(folder: &str, client: &rm::Client) -> Result<u64, String> {
     map_doorbell_with(folder, client, &mut [])
 }
 

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a tenant does at its worst.
+
+use std::{
+    fs,
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+};
+
+use crate::{
+    guest::{
+        cgroup::ROOT,
+        process::spawn,
+        rm::{self, Client},
+        suite::mappings::{doorbell_file, map_doorbell_in, map_file, DOORBELL},
+        tools::{at, open_node, sys, GPU},
+    },
+    sys as os,
+};
+
+/// How many threads make clients, in so many processes.
+const THREADS: u32 = 10_000;
+const PROCESSES: u32 = 10;
+/// Files that are open at once.
+const FILES: u32 = 100_000;
+/// Mappings of the doorbell: so many in each of so many processes.
+const MAPPINGS: u32 = 100;
+const FORKS: u32 = 600;
+/// More groups than a runlist has channels.
+const GROUPS: u32 = 2100;
+/// The memory of a control group that is always at its limit.
+const GROUP_BYTES: u64 = 6 << 20;
+const GROUP: &str = "waits";
+
+/// Where a tenant is, and how it says that it has all that it wants.
+struct Place<'a> {
+    folder: &'a str,
+    device_instance: u32,
+    ready: &'a AtomicU32,
+}
+
+impl Place<'_> {
+    fn client(&self) -> Result<Client, String> {
+        at(
+            "client",
+            Client::open(self.folder, GPU, self.device_instance),
+        )
+    }
+
+    fn is_ready(&self) {
+        self.ready.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Something that a tenant does without end.
+pub(super) struct Load {
+    pub(super) name: &'static str,
+    processes: u32,
+    /// Does it; ends only by failing.
+    body: fn(&Place<'_>) -> Result<(), String>,
+}
+
+/// A load that goes on.
+pub(super) struct Running(Vec<i32>);
+
+pub(super) const LOADS: &[Load] = &[
+    Load {
+        name: "nothing",
+        processes: 0,
+        body: |_| Ok(()),
+    },
+    Load {
+        name: "10,000 threads of idle priority make clients",
+        processes: PROCESSES,
+        body: make_clients,
+    },
+    Load {
+        name: "a memory cgroup at its limit",
+        processes: 2,
+        body: live_at_a_limit,
+    },
+    Load {
+        name: "100,000 files",
+        processes: 1,
+        body: open_files,
+    },
+    Load {
+        name: "60,000 mappings of registers",
+        processes: 1,
+        body: map_registers,
+    },
+    Load {
+        name: "all channels of a runlist",
+        processes: 1,
+        body: take_channels,
+    },
+];
+
+impl Load {
+    /// Begins, and waits until the tenant has what it wants.
+    pub(super) fn start(&self, folder: &str, device_instance: u32) -> Result<Running, String> {
+        let ready: &AtomicU32 = os::shared()?;
+        let mut running = Running(Vec::new());
+        for _ in 0..self.processes {
+            let place = Place {
+                folder,
+                device_instance,
+                ready,
+            };
+            let pid = spawn(|| match (self.body)(&place) {
+                Ok(()) => 0,
+                Err(text) => {
+                    eprintln!("{}: {text}", self.name);
+                    1
+                }
+            });
+            running.0.push(sys("fork", pid)?);
+        }
+        for _ in 0..6000 {
+            if ready.load(Ordering::Acquire) == self.processes {
+                return Ok(running);
+            }
+            os::sleep_ms(20);
+        }
+        running.end()?;
+        Err("the tenant is not ready after two minutes".to_owned())
+    }
+}
+
+impl Running {
+    pub(super) fn end(self) -> Result<(), String> {
+        for pid in &self.0 {
+            sys("kill", os::kill(*pid, libc::SIGKILL))?;
+        }
+        // Those that they left behind, too.
+        while os::wait(-1).is_ok() {}
+        let _ = fs::remove_dir(format!("{ROOT}/{GROUP}"));
+        Ok(())
+    }
+}
+
+fn for_ever() -> ! {
+    loop {
+        os::sleep_ms(1000);
+    }
+}
+
+/// Makes a client and frees it, over and over. A refusal is none of its business.
+fn client_after_client(ctl: i32) -> ! {
+    loop {
+        if let Ok(handle) = rm::alloc(ctl, 0, 0, 0, rm::ROOT, &mut []) {
+            let _ = rm::free(ctl, handle, handle);
+        }
+    }
+}
+
+fn make_clients(place: &Place<'_>) -> Result<(), String> {
+    let ctl = open_node(place.folder, "nvidiactl")?;
+    for _ in 0..THREADS / PROCESSES {
+        let thread = thread::Builder::new().stack_size(32 << 10).spawn(move || {
+            // SAFETY: the parameters live over the call; anybody may have this policy.
+            unsafe {
+                let priority: libc::sched_param = std::mem::zeroed();
+                libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority);
+            }
+            client_after_client(ctl)
+        });
+        at("thread", thread)?;
+    }
+    place.is_ready();
+    for_ever()
+}
+
+/// Names that are not there fill the group's memory, so that each of its allocations reclaims.
+fn live_at_a_limit(place: &Place<'_>) -> Result<(), String> {
+    let group = format!("{ROOT}/{GROUP}");
+    let _ = fs::create_dir_all(ROOT);
+    // It may be mounted already, and the group be made by the other process.
+    let _ = os::mount("cgroup2", ROOT, "cgroup2", 0);
+    let control = format!("{ROOT}/cgroup.subtree_control");
+    at(&control, fs::write(&control, "+memory"))?;
+    let _ = fs::create_dir(&group);
+    for (file, text) in [
+        ("memory.high", GROUP_BYTES.to_string()),
+        ("cgroup.procs", "0".to_owned()),
+    ] {
+        let path = format!("{group}/{file}");
+        at(&path, fs::write(&path, text))?;
+    }
+    let ctl = open_node(place.folder, "nvidiactl")?;
+    let looker = thread::Builder::new().spawn(|| {
+        for name in 0_u64.. {
+            let _ = fs::metadata(format!("/dev/{name:040}"));
+        }
+    });
+    at("thread", looker)?;
+    os::sleep_ms(2000);
+    place.is_ready();
+    client_after_client(ctl)
+}
+
+fn open_files(place: &Place<'_>) -> Result<(), String> {
+    os::raise_fd_limit();
+    for _ in 0..FILES {
+        if open_node(place.folder, "nvidiactl").is_err() {
+            break;
+        }
+    }
+    place.is_ready();
+    for_ever()
+}
+
+fn map_registers(place: &Place<'_>) -> Result<(), String> {
+    let client = place.client()?;
+    map_doorbell_in(place.folder, &client)?;
+    for _ in 1..MAPPINGS {
+        let Ok(file) = doorbell_file(place.folder, &client) else {
+            break;
+        };
+        let mapped = map_file(0, DOORBELL, file);
+        sys("close", os::close(file))?;
+        if mapped.is_err() {
+            break;
+        }
+    }
+    for _ in 0..FORKS {
+        if spawn(|| for_ever()).is_err() {
+            break;
+        }
+    }
+    place.is_ready();
+    for_ever()
+}
+
+fn take_channels(place: &Place<'_>) -> Result<(), String> {
+    let client = place.client()?;
+    for group in (0..GROUPS).map(|number| 0x5D00_0000 + 2 * number) {
+        if client.channel_group(group, rm::COMPUTE).is_err()
+            || client.channel(group, group + 1).is_err()
+        {
+            break;
+        }
+    }
+    place.is_ready();
+    for_ever()
+}
