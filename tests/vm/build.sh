@@ -179,9 +179,11 @@ if [ -n "$programs" ]; then
 		cd "$CGPU_TREE"
 		export CARGO_ENCODED_RUSTFLAGS="-Ctarget-feature=+crt-static"
 		export CARGO_PROFILE_RELEASE_STRIP=debuginfo CARGO_TERM_COLOR=never
-		# Nothing in the machine runs Kubernetes.
+		# Nothing in the machine runs Kubernetes, whose crates are the most of all: what is fuzzed
+		# is made of them, too.
 		cargo build --quiet --release --locked --workspace --exclude cuda-check \
-			--exclude cgpu-dra --bins --target "$target" --target-dir "$out/../target"
+			--exclude cgpu-dra --exclude cgpu-fuzz --bins \
+			--target "$target" --target-dir "$out/../target"
 	) >&2 9>&-
 	built=$out/../target/$target/release
 	# A program that is no more in the tree.
