@@ -489,9 +489,11 @@ def carry_out(step, before, say):
 
 def carry_out_all(steps, work, jobs, write=show):
     """Does `work(step, say)` for all, `jobs` at a time, each after those that it is listed after.
-    Returns the results by name, in the order of the list."""
+    If one of these was to build what it needs and failed, it is not done, and fails. Returns the
+    results by name, in the order of the list."""
     screen, results, waiting = Screen(write), {}, list(enumerate(steps))
     names = {step.name for step in steps}
+    leaving = {step.name for step in steps if builds(step.command)}
     changed = threading.Condition()
 
     def ready():
@@ -508,9 +510,16 @@ def carry_out_all(steps, work, jobs, write=show):
                     return
                 place, step = entry = ready()
                 waiting.remove(entry)
+            say = functools.partial(screen.say, place)
+            # What was built before is another tree's.
+            without = [n for n in step.after if n in leaving and results[n].failed]
             result = None
             try:
-                result = work(step, functools.partial(screen.say, place))
+                if without:
+                    result = Result(failed=1, telling=[f"not run without: {', '.join(without)}\n"])
+                    say(f"== {step.name}: FAILED, {result.telling[0]}")
+                else:
+                    result = work(step, say)
             except OSError as error:
                 result = Result(failed=1, telling=[f"{step.name}: {error}\n"])
             finally:
@@ -530,7 +539,8 @@ def carry_out_all(steps, work, jobs, write=show):
 def self_test():
     """Steps that end in another order than the list's are told in the list's, and none runs before
     those that it is listed after."""
-    steps = (Step("a", []), *after(("b", []), ("c", []), ("d", [])), Step("e", [], ("gone",)))
+    run = ["true"]
+    steps = (Step("a", run), *after(("b", run), ("c", run), ("d", run)), Step("e", run, ("gone",)))
     said, began, ended, second = [], [], [], threading.Event()
 
     def work(step, say):
@@ -556,7 +566,19 @@ def self_test():
         raise OSError("no such program")
 
     assert all(result.failed for result in carry_out_all(steps, fail, 2, said.append).values())
-    print("floors: 5 passed, 0 failed")
+
+    # Nothing runs on what an older tree has left.
+    steps = (*after(("build", ["tests/build.sh"]), ("uses", run)), Step("other", run, ("uses",)))
+    done = []
+
+    def fail_to_build(step, _say):
+        done.append(step.name)
+        return Result(failed=1) if step.name == "build" else Result(passed=1)
+
+    results = carry_out_all(steps, fail_to_build, 2, said.append)
+    assert done == ["build", "other"], done
+    assert [result.failed for result in results.values()] == [1, 1, 0], results
+    print("floors: 7 passed, 0 failed")
 
 
 def main():

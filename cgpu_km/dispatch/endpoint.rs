@@ -24,8 +24,11 @@ impl os_interface::Endpoint for TenantNode {
         self.tenant().queue()
     }
 
+    fn may_open(&self) -> Result {
+        self.tenant().wait_for_refusals()
+    }
+
     fn open(self: &Arc<Self>, handle: &OpenFile) -> Result<TenantFile> {
-        self.tenant().wait_for_refusals()?;
         Self::open(self, handle)
     }
 

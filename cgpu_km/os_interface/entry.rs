@@ -13,8 +13,8 @@ pub struct Parameters {
     pub assumed_branch: u32,
 }
 
-/// How many calls of a tenant the driver may refuse in a second, as the operator has it now; 0: as
-/// many as it likes.
+/// How many calls of a tenant the driver may refuse in a second for each of its GPUs, as the
+/// operator has it now; 0: as many as it likes.
 pub fn driver_refusals() -> u32 {
     // SAFETY: Reads a number; there is no precondition.
     unsafe { extra::cgpu_shim_driver_refusals() }

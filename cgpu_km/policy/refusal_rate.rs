@@ -3,7 +3,8 @@
 //!
 //! The driver writes lines to the host's log about many of the calls that it refuses, and limits
 //! their number in no way. So a tenant whose calls are refused all the time waits before its next
-//! call. The programs of the recordings are refused 34 calls at most.
+//! call. The programs of the recordings are refused 34 calls at most, and twice as many where they
+//! see two GPUs: a program asks the same of each.
 //!
 //! The state is one number, which a caller can keep in an atomic: the time at which the tenant has
 //! made up for all of its refused calls, nanoseconds of a clock that nobody sets.
@@ -17,6 +18,11 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub struct RefusalRate(pub u32);
 
 impl RefusalRate {
+    /// That of a tenant with so many GPUs, each of which allows it `each`.
+    pub fn for_gpus(each: u32, gpus: u32) -> Self {
+        Self(each.saturating_mul(gpus.max(1)))
+    }
+
     /// The state after one more refused call.
     pub fn after_refusal(self, made_up_ns: u64, now_ns: u64) -> u64 {
         let cost_ns = SECOND_NS.checked_div(self.0.into()).unwrap_or(0);
@@ -83,6 +89,28 @@ mod tests {
         let state = after(100 * 20);
         assert_eq!(RATE.wait_ns(state, later), 0);
         assert_eq!(RATE.after_refusal(state, later), later + SECOND_NS / 20);
+    }
+
+    /// `nvidia-smi -q` once a second, which each GPU refuses 34 calls; with 20 it comes to wait.
+    #[test]
+    fn each_gpu_has_its_refusals() {
+        let waits = |each: u32, gpus: u32| {
+            let rate = RefusalRate::for_gpus(each, gpus);
+            let (mut state, mut waits) = (0, false);
+            for second in 1..=100 {
+                let now = second * SECOND_NS;
+                waits |= rate.wait_ns(state, now) > 0;
+                state = (0..34 * gpus).fold(state, |state, _| rate.after_refusal(state, now));
+            }
+            waits
+        };
+        for gpus in [1, 2, 8] {
+            assert!(!waits(34, gpus), "{gpus}");
+            assert!(waits(20, gpus), "{gpus}");
+        }
+        assert_eq!(RefusalRate::for_gpus(20, 0).0, 20);
+        assert_eq!(RefusalRate::for_gpus(0, 8).0, 0);
+        assert_eq!(RefusalRate::for_gpus(u32::MAX, 8).0, u32::MAX);
     }
 
     #[test]

@@ -115,8 +115,12 @@ pub(super) fn alloc(
         set(H_OBJECT_NEW, outer, envelope.handle.0)?;
     }
     kept.put_back(&mut structs.params.bytes);
-    structs.write_back(call)?;
-    Ok(answer.returned?)
+    let written = structs.write_back(call);
+    let returned = answer.returned?;
+    if returned == 0 {
+        written?;
+    }
+    Ok(returned)
 }
 
 /// Charges an object, if the tenant may have it.

@@ -83,7 +83,10 @@ pub(super) fn control(
         },
     };
     if !command.params.is_null() {
-        params.write_back(call)?;
+        let written = params.write_back(call);
+        if returned == 0 {
+            written?;
+        }
     }
     Ok(returned)
 }

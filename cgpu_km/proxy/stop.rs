@@ -132,16 +132,21 @@ impl<'a> Asked<'a> {
         argument: &mut [u8],
         status: Option<Field<u32>>,
     ) -> Result<i32, Errno> {
+        let told = status.and_then(|status| status.get(argument));
+        let is_refused = told.is_some_and(|told| NvStatus(told).is_error());
         let stop = match ended {
             Ok(returned) => {
-                let told = status.and_then(|status| status.get(argument));
-                if returned != 0 || told.is_some_and(|told| NvStatus(told).is_error()) {
+                if returned != 0 || is_refused {
                     call.refused_by_driver();
                 }
                 return Ok(returned);
             }
             Err(stop) => stop,
         };
+        // The driver's answer has no place to go: the program named one that it cannot write to.
+        if is_refused && matches!(stop.told, Ending::Errno(_)) {
+            call.refused_by_driver();
+        }
         if let Some(reason) = stop.reason {
             self.note(call, reason);
         }

@@ -79,6 +79,8 @@ struct Program {
     has_doorbell: bool,
     /// Calls that the driver has refused.
     refused: u32,
+    /// A block of memory that cannot be written.
+    read_only: Option<u64>,
     /// The files that are to show it.
     shown: Vec<FileId>,
     /// The files of which what they show was ended, and how many calls had reached the driver then.
@@ -107,6 +109,7 @@ impl Program {
             uptime_s: 1000,
             has_doorbell: false,
             refused: 0,
+            read_only: None,
             shown: Vec::new(),
             ended: Vec::new(),
         }
@@ -203,6 +206,9 @@ impl Call for Program {
 
     fn write(&mut self, to: UserAddr, from: &[u8]) -> Result<(), Errno> {
         let (base, offset) = self.block(to.0, from.len())?;
+        if self.read_only == Some(base) {
+            return Err(Errno::EFAULT);
+        }
         let block = self.memory.get_mut(&base).expect("found above");
         block[offset..offset + from.len()].copy_from_slice(from);
         Ok(())

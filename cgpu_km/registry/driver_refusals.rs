@@ -22,11 +22,8 @@ pub(super) struct DriverRefusals {
     made_up_ns: Atomic<u64>,
     /// When the host's log was told last.
     told_ns: Atomic<u64>,
-}
-
-/// The operator's limit now.
-fn rate() -> RefusalRate {
-    RefusalRate(driver_refusals())
+    /// How many GPUs the tenant has.
+    gpus: Atomic<u32>,
 }
 
 impl DriverRefusals {
@@ -34,14 +31,26 @@ impl DriverRefusals {
         Self {
             made_up_ns: Atomic::new(0),
             told_ns: Atomic::new(0),
+            gpus: Atomic::new(0),
         }
+    }
+
+    /// The tenant has so many GPUs now.
+    pub(super) fn set_gpus(&self, gpus: usize) {
+        self.gpus
+            .store(u32::try_from(gpus).unwrap_or(u32::MAX), Relaxed);
+    }
+
+    /// The operator's limit now.
+    fn rate(&self) -> RefusalRate {
+        RefusalRate::for_gpus(driver_refusals(), self.gpus.load(Relaxed))
     }
 
     /// How long a call of the tenant's waits now, nanoseconds.
     fn wait_ns(&self) -> u64 {
         match self.made_up_ns.load(Relaxed) {
             0 => 0,
-            made_up => rate().wait_ns(made_up, now()),
+            made_up => self.rate().wait_ns(made_up, now()),
         }
     }
 
@@ -56,7 +65,8 @@ impl DriverRefusals {
     pub(super) fn note(&self) {
         let state = &self.made_up_ns;
         let mut before = state.load(Relaxed);
-        while let Err(other) = state.cmpxchg(before, rate().after_refusal(before, now()), Full) {
+        let after = |before| self.rate().after_refusal(before, now());
+        while let Err(other) = state.cmpxchg(before, after(before), Full) {
             before = other;
         }
     }

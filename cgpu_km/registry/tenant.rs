@@ -467,6 +467,7 @@ impl Tenant {
         let place = place.unwrap_or(state.shares.len());
         let inserted = state.shares.insert_within_capacity(place, share);
         inserted.map_err(|_| ENOMEM)?;
+        self.refusals.set_gpus(state.shares.len());
         Ok(())
     }
 
@@ -494,6 +495,7 @@ impl Tenant {
         let share = state.shares.remove(place);
         let share = share.map_err(|_| Cause::NoSuchInstance)?;
         state.accounting.remove_share(gpu);
+        self.refusals.set_gpus(state.shares.len());
         let mut withdrawn = Withdrawn {
             _share: share,
             _control: None,

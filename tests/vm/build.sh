@@ -84,7 +84,13 @@ lock "$out/lock" "building here"
 echo "$CGPU_TREE" >"$CGPU_BUILD/tree"
 ln -sfn "$vmlinuz" "$out/vmlinuz"
 ln -sfn "$root" "$out/root"
-echo "$release" >"$out/release"
+
+# remember TEXT FILE: whoever reads it meanwhile finds the old text or the new one, never none.
+remember() {
+	echo "$1" >"$2.new"
+	mv -f "$2.new" "$2"
+}
+remember "$release" "$out/release"
 
 # publish FOLDER: puts the files whose names come on stdin there. Whoever boots a machine meanwhile
 # finds the old one or the new one, whole.
@@ -192,5 +198,5 @@ if [ -n "$programs" ]; then
 	done
 	find "$built" -maxdepth 1 -type f -perm -u+x -print0 | publish bin
 fi
-echo "$out" >"$CGPU_BUILD/last-$kernel$variant"
+remember "$out" "$CGPU_BUILD/last-$kernel$variant"
 echo "$out"

@@ -74,7 +74,10 @@ link_folder() {
 	(
 		# The debug kernel's script installs a compiler there.
 		flock 8
-		cp -al "$1" "$2"
+		# What is in its /tmp may go any moment: somebody may compile there.
+		mkdir "$2"
+		find "$1" -mindepth 1 -maxdepth 1 ! -name tmp -exec cp -al -t "$2" {} +
+		mkdir -m 1777 "$2/tmp"
 		for folder in etc var; do
 			rm -rf "${2:?}/$folder"
 			cp -a "$1/$folder" "$2/$folder"

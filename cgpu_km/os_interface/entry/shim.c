@@ -18,9 +18,9 @@ MODULE_PARM_DESC(unsafe_assume_branch,
 static unsigned int driver_refusals = 20;
 module_param(driver_refusals, uint, 0644);
 MODULE_PARM_DESC(driver_refusals,
-		 "How many calls of a tenant the NVIDIA driver may refuse in a second (20), 25 "
-		 "times as many at once; the tenant's next calls wait. 0: as many as it likes, by "
-		 "which a tenant can fill the log");
+		 "How many calls of a tenant the NVIDIA driver may refuse in a second for each of "
+		 "its GPUs (20), 25 times as many at once; the tenant's next calls wait. 0: as "
+		 "many as it likes, by which a tenant can fill the log");
 
 unsigned int cgpu_shim_driver_refusals(void)
 {

@@ -69,6 +69,7 @@ pub(in crate::os_interface) unsafe fn open_endpoint<E: Endpoint>(
     let opening = unsafe { OwnedFile::new(filp) };
     // SAFETY: It is being opened on this inode, and its operations are a static table.
     let node = unsafe { opening.node(inode) }?;
+    endpoint.may_open()?;
     let backing = endpoint.backing()?;
     let handle = OpenFile::new(backing.clone())?;
     let file = endpoint.open(&handle)?;

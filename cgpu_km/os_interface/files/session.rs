@@ -32,6 +32,11 @@ pub trait Endpoint: Send + Sync + 'static {
     /// In whose turn the jobs of its files go to a worker.
     fn queue(&self) -> QueueKey;
 
+    /// Whether a file may be opened. It may wait: nothing is held yet, and not the real device.
+    fn may_open(&self) -> Result {
+        Ok(())
+    }
+
     /// A file is opened. [`Endpoint::release`] is called for what this returns, always: also when
     /// the driver's `open` refuses afterwards. `handle` is for calls on the file from elsewhere.
     fn open(self: &Arc<Self>, handle: &OpenFile) -> Result<Self::File>;

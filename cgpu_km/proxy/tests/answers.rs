@@ -246,3 +246,41 @@ fn only_the_drivers_own_refusals_are_told() {
     assert_eq!(program.alloc(&outer, &[0; 20]), refusal);
     assert_eq!(program.refused, 1);
 }
+
+#[test]
+fn refusals_without_a_place_for_answers_are_told() {
+    let mut program = with_group();
+    let refusal = NvStatus::NV_ERR_INVALID_ARGUMENT.0;
+    for returned in [0, -22] {
+        program.driver = Box::new(move |parts| {
+            match parts[0].bytes.len() {
+                48 => put32(parts[0].bytes, 40, refusal),
+                32 => put32(parts[0].bytes, 28, refusal),
+                // The RM_FREE that follows.
+                _ => return 0,
+            }
+            returned
+        });
+        program.read_only = Some(PARAMS);
+        program.refused = 0;
+        program.put(PARAMS, &[0; 20]);
+        let alloc = nvos64(CLIENT, DEVICE, GROUP + 2, 0xa06c, PARAMS);
+        let at = program.put(OUTER, &alloc);
+        let told = ioctl(&mut program, &CONTROL, NV_ESC_RM_ALLOC, at);
+        let fails = if returned == 0 {
+            Err(Errno::EFAULT)
+        } else {
+            Ok(returned)
+        };
+        assert_eq!(told, fails);
+        assert_eq!(program.refused, 1);
+        // NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, off.
+        program.put(PARAMS, &[0; 3]);
+        let mut control = words(32, &[(0, CLIENT), (4, GROUP), (8, 0xa06c_0101), (24, 3)]);
+        put64(&mut control, 16, PARAMS);
+        let at = program.put(OUTER, &control);
+        let told = ioctl(&mut program, &CONTROL, NV_ESC_RM_CONTROL, at);
+        assert_eq!(told, fails);
+        assert_eq!(program.refused, 2);
+    }
+}
