@@ -520,7 +520,7 @@ def carry_out_all(steps, work, jobs, write=show):
                     say(f"== {step.name}: FAILED, {result.telling[0]}")
                 else:
                     result = work(step, say)
-            except OSError as error:
+            except Exception as error:  # the others go on
                 result = Result(failed=1, telling=[f"{step.name}: {error}\n"])
             finally:
                 screen.end(place)
