@@ -27,6 +27,7 @@ mod driver_refusals;
 mod endpoint;
 mod gpu;
 mod instance;
+mod seldom;
 mod shared_data;
 mod tenant;
 
@@ -55,6 +56,7 @@ use kernel::{
     str::CString,
     sync::{Arc, Mutex},
 };
+use seldom::Seldom;
 use tenant::{Condition, Door, OpenGpu, TenantShare};
 
 /// The module's version.
@@ -397,6 +399,7 @@ impl Registry {
             tenant: tenant.clone(),
             nodes,
             gate: place.gate.clone(),
+            told_of_mappings: Seldom::new(),
         };
         let instance = Arc::new(instance, GFP_KERNEL)?;
         let endpoint = Arc::new(TenantNode::Gpu(instance.clone()), GFP_KERNEL)?;

@@ -5,8 +5,8 @@
 use super::{ioctl, mapped, settle, unmapped};
 use crate::{
     os_interface::{
-        self, BackingFile, Caller, Doorbell, Gate, OpenFile, Pages, ProgramMapping, QueueKey,
-        Shown, Unmapped, UserAddr,
+        self, BackingFile, Caller, Copied, Doorbell, Gate, OpenFile, Pages, ProgramMapping,
+        QueueKey, Shown, Unmapped, UserAddr,
     },
     policy::sched::InstanceId,
     registry::{TenantFile, TenantNode},
@@ -91,6 +91,19 @@ impl os_interface::Endpoint for TenantNode {
             }),
             Self::Uvm(tenant) => mapped(file, tenant, made, pages),
         }
+    }
+
+    fn enter_registers(file: &TenantFile) -> Result {
+        // As the driver's mmap where a page cannot be put in (nv-mmap.c, nv_remap_page_range).
+        file.enter_registers().then_some(()).ok_or(EAGAIN)
+    }
+
+    fn copy_registers(file: &TenantFile, how: Copied) -> bool {
+        file.copy_registers(how)
+    }
+
+    fn leave_registers(file: &TenantFile) {
+        file.leave_registers();
     }
 
     fn rang(file: &TenantFile) {

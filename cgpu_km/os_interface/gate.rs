@@ -9,9 +9,11 @@
 //!
 //! # No page stays behind
 //!
-//! Whether to let a task pass and the driver's fault handler are one step under [`Gate::state`]. So
-//! when the position was changed, every page that was put in before is there to be taken out, and
-//! no further one comes.
+//! The driver puts pages in whenever it can: it may sleep, take memory, or lose the processor, and
+//! who moves a gate waits for none of that. So the pages that it puts in give nobody access. They
+//! get it in one step with a look at the gate, under [`Gate::state`]: if that is open. Who moves
+//! the gate afterwards finds them, as the mapping was entered before. If the gate is not open any
+//! more, they are taken out again, and the access faults anew.
 //!
 //! # Who sleeps
 //!
@@ -24,36 +26,41 @@
 //!
 //! # Locks
 //!
-//! `mmap_lock`, [`Gate::state`], then what the report of an access takes (the scheduler's) and what
-//! the driver's fault handler takes. [`Gate::files`] is taken under `mmap_lock` too, and over the
-//! locks of mappings.
+//! [`Gate::state`] and the list of [files] are behind spinlocks, taken under `mmap_lock` and whatever
+//! the driver holds in its fault handler. Under the first, entries of page tables are changed, which
+//! have a lock each. An access is reported without them.
 
 pub(super) mod doorbell;
+pub(super) mod files;
 
 use super::base::{
-    extra,
     file_ref::FileRef,
-    vma::{FaultHandler, PageFault},
+    vma::{LockedVma, PageFault},
     wait::{is_exiting, Completion},
 };
 use crate::policy::sched::Position;
-use core::ptr::NonNull;
+use core::{ops::ControlFlow, ptr::NonNull};
+use doorbell::Doorbell;
+use files::{GatedFile, GatedFiles};
 use kernel::{
-    bindings, new_mutex,
+    bindings, new_spinlock,
     prelude::*,
     sync::{
         atomic::{Atomic, Relaxed},
-        Arc, Mutex,
+        Arc, SpinLock,
     },
 };
 
-/// The gate of one instance.
+/// How much of a mapping gets access under the lock at once, bytes: the entries of a page table.
+const STEP: usize = 2 << 20;
+
+/// The gate of one instance. One task moves it.
 #[pin_data]
 pub struct Gate {
     #[pin]
-    state: Mutex<GateState>,
+    state: SpinLock<GateState>,
     #[pin]
-    files: Mutex<KVec<FileMappings>>,
+    files: GatedFiles,
     /// Tasks that sleep now.
     blocked: Atomic<u32>,
     /// How often a task went to sleep.
@@ -64,24 +71,15 @@ pub struct Gate {
 
 struct GateState {
     position: Position,
+    /// How often it was moved.
+    moves: u64,
     /// The event that wakes tasks which come now. There is one exactly while the gate is shut.
     opened: Option<Arc<Completion>>,
 }
 
-/// All mappings of one file.
-///
-/// # Invariants
-///
-/// The file is open: whoever enters it takes it out before the driver's `release`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct FileMappings(NonNull<bindings::address_space>);
-
-// SAFETY: By the invariant it is valid; the kernel's functions for it may be called by any task.
-unsafe impl Send for FileMappings {}
-
-/// The result of a fault at a gate.
+/// The result of an access at a gate.
 enum Touched {
-    Passed(bindings::vm_fault_t),
+    Passed,
     Wait(Arc<Completion>),
 }
 
@@ -90,11 +88,12 @@ impl Gate {
     pub fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                state <- new_mutex!(GateState {
+                state <- new_spinlock!(GateState {
                     position: Position::Open,
+                    moves: 0,
                     opened: None,
                 }),
-                files <- new_mutex!(KVec::new()),
+                files <- GatedFiles::new(),
                 blocked: Atomic::new(0),
                 times_blocked: Atomic::new(0),
                 is_shut: Atomic::new(false),
@@ -113,6 +112,7 @@ impl Gate {
         let mut state = self.state.lock();
         let was_open = state.position == Position::Open;
         state.position = position;
+        state.moves = state.moves.wrapping_add(1);
         let old = match (shut, &state.opened) {
             (true, Some(_)) => None,
             _ => core::mem::replace(&mut state.opened, new),
@@ -122,7 +122,7 @@ impl Gate {
             opened.complete();
         }
         if was_open && position != Position::Open {
-            self.clear();
+            self.files.clear();
         }
         self.is_shut.store(shut, Relaxed);
         Ok(())
@@ -144,108 +144,89 @@ impl Gate {
         self.times_blocked.load(Relaxed)
     }
 
-    /// Runs `step`, which hears whether the gate is open, and lets nobody move it meanwhile.
-    pub(super) fn hold<R>(&self, step: impl FnOnce(bool) -> R) -> R {
+    /// Runs `step` if it is open, and lets nobody move it meanwhile. `step` does not sleep. Whether
+    /// it is open.
+    fn if_open(&self, step: impl FnOnce()) -> bool {
         let state = self.state.lock();
-        step(state.position == Position::Open)
-    }
-
-    /// Takes all pages out of all mappings.
-    fn clear(&self) {
-        for file in self.files.lock().iter() {
-            // SAFETY: By its invariant the file is open, as nobody takes it out meanwhile.
-            unsafe { bindings::unmap_mapping_range(file.0.as_ptr(), 0, 0, 1) };
+        let is_open = state.position == Position::Open;
+        if is_open {
+            step();
         }
+        is_open
     }
 
-    /// A fault in a mapping of registers: `pass` is the driver's handler, `rang` tells of it.
-    fn touch(&self, rang: impl FnOnce(), pass: impl FnOnce() -> bindings::vm_fault_t) -> Touched {
-        let mut state = self.state.lock();
-        match (state.position, &state.opened) {
-            (Position::Shut, Some(opened)) => {
-                let opened = opened.clone();
-                rang();
-                Touched::Wait(opened)
+    /// An access to registers whose page is not there. `rang` tells of it.
+    fn touch(&self, rang: impl Fn()) -> Touched {
+        loop {
+            let state = self.state.lock();
+            let opened = match state.position {
+                Position::Open => return Touched::Passed,
+                Position::Armed => None,
+                Position::Shut => state.opened.clone(),
+            };
+            let moves = state.moves;
+            drop(state);
+            // Before anybody passes: what passes unheard of is not accounted for.
+            rang();
+            if let Some(opened) = opened {
+                return Touched::Wait(opened);
             }
-            (Position::Armed, _) => {
+            let mut state = self.state.lock();
+            if state.moves == moves {
                 state.position = Position::Open;
-                rang();
-                Touched::Passed(pass())
+                return Touched::Passed;
             }
-            _ => Touched::Passed(pass()),
         }
     }
-}
 
-/// The entry of a file at a gate.
-pub(super) struct GatedFile {
-    gate: Arc<Gate>,
-    file: FileMappings,
-    /// It was taken out again.
-    left: Atomic<bool>,
-}
-
-impl GatedFile {
-    /// Enters the mappings of `file`.
+    /// Gives the access that the mapping's flags name to the pages that were put into it, if it is
+    /// still open. Otherwise the caller takes them out.
     ///
     /// # Safety
     ///
-    /// `file` is open, and [`GatedFile::leave`] is called before it is not.
-    pub(super) unsafe fn new(gate: &Arc<Gate>, file: NonNull<bindings::file>) -> Result<Self> {
-        // SAFETY: The file is open, as this function's contract says.
-        let mappings = unsafe { extra::cgpu_shim_mappings(file.as_ptr()) };
-        let mappings = NonNull::new(mappings).ok_or(EINVAL)?;
-        // INVARIANT: `leave` is called before the file is closed, as the contract says.
-        let entry = Self {
-            gate: gate.clone(),
-            file: FileMappings(mappings),
-            left: Atomic::new(false),
-        };
-        let mut files = gate.files.lock();
-        if let Err(e) = files.push(entry.file, GFP_KERNEL) {
-            drop(files);
-            entry.left.store(true, Relaxed);
-            return Err(e.into());
+    /// The mapping is one of page frames that was entered, and no processor remembers an entry of
+    /// it to which nobody has access.
+    pub(super) unsafe fn give_access(
+        &self,
+        vma: LockedVma<'_>,
+        doorbell: Option<&Doorbell>,
+    ) -> bool {
+        let end = vma.end();
+        let mut at = vma.start();
+        while at < end {
+            let next = at.saturating_add(STEP).min(end);
+            let is_open = self.if_open(|| match doorbell {
+                None => vma.give_access(at, next),
+                Some(own) => vma.each_entry(at, next, |entry| {
+                    if let Some(frame) = entry.frame() {
+                        entry.set_frame(own.instead_of(frame));
+                    }
+                    ControlFlow::Continue(())
+                }),
+            });
+            if !is_open {
+                return false;
+            }
+            at = next;
         }
-        Ok(entry)
-    }
-
-    /// Takes it out. Afterwards the file may be closed.
-    pub(super) fn leave(&self) {
-        let mut files = self.gate.files.lock();
-        if self.left.xchg(true, Relaxed) {
-            return;
-        }
-        // One of them: another thread may have entered the same file at the same time.
-        if let Some(at) = files.iter().position(|file| *file == self.file) {
-            let _ = files.remove(at);
-        }
-    }
-}
-
-impl Drop for GatedFile {
-    fn drop(&mut self) {
-        self.leave();
+        true
     }
 }
 
 /// Serves a fault in a mapping of `file`, whose registers are behind its gate. `rang` reports an
-/// access while the gate is not open.
+/// access while the gate is not open, `pass` serves one that it lets pass.
 ///
 /// # Safety
 ///
-/// `handler` is for the fault's mapping. If this returns `VM_FAULT_RETRY`, neither the fault nor
-/// what its mapping holds is used any more.
+/// If this returns `VM_FAULT_RETRY`, neither the fault nor what its mapping holds is used any more.
 pub(super) unsafe fn fault(
     file: &GatedFile,
-    rang: impl FnOnce(),
-    handler: FaultHandler,
+    rang: impl Fn(),
+    pass: impl FnOnce() -> bindings::vm_fault_t,
     fault: PageFault<'_>,
 ) -> bindings::vm_fault_t {
-    // SAFETY: The handler is for this mapping, as this function's contract says.
-    let pass = || unsafe { fault.serve(handler) };
-    let opened = match file.gate.touch(rang, pass) {
-        Touched::Passed(result) => return result,
+    let opened = match file.gate().touch(rang) {
+        Touched::Passed => return pass(),
         Touched::Wait(opened) => opened,
     };
     // A task that exits (`mm_release()` writes to where the program said) gets no signal any more.
@@ -257,7 +238,7 @@ pub(super) unsafe fn fault(
     }
     let by_program = fault.has(bindings::fault_flag_FAULT_FLAG_USER)
         && fault.has(bindings::fault_flag_FAULT_FLAG_INTERRUPTIBLE);
-    let gate = file.gate.clone();
+    let gate = file.gate().clone();
     let held = NonNull::new(fault.file());
     // SAFETY: The mapping holds its file until the lock is released.
     let held = held.map(|file| unsafe { FileRef::get(file) });

@@ -86,6 +86,12 @@ impl Ledgers {
         self.get(self.of(gpu)?)
     }
 
+    /// The same, also if it was taken away.
+    pub(super) fn known_share(&self, gpu: GpuId) -> Option<ShareId> {
+        let index = self.list.iter().position(|ledger| ledger.gpu() == gpu)?;
+        ShareId::at(index)
+    }
+
     pub(super) fn is_active(&self, share: ShareId) -> bool {
         self.get(share).is_some_and(|ledger| ledger.active)
     }

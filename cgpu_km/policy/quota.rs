@@ -33,6 +33,14 @@ const LEAST_BAR1: u64 = 4 * MIB;
 /// Host memory that an instance of any size may have: that of fourteen CUDA programs, each of which
 /// has 73 MB (tests/traces).
 const LEAST_HOST: u64 = GIB;
+/// Files that an instance of any size may have open. A CUDA program has up to 31 descriptors
+/// (measured with NCCL), and each mapping of host memory keeps the file that it was made with.
+const FILES: u64 = 16_384;
+/// A program can have a file for each piece of memory that it exports. CUDA's pieces are of 2 MiB.
+const BYTES_OF_A_FILE: u64 = 2 * MIB;
+/// Mappings of registers: 64 CUDA programs with 7 children of fork each have 512 for each one that
+/// a program makes. A gate that shuts looks at each.
+const MAPPINGS: u64 = 4096;
 /// Of a BAR1 that is smaller than the GPU's memory, so many-th is left to the driver itself.
 const DRIVERS_BAR1: u64 = 16;
 /// A BAR1 that is no larger is filled by pages of 64 KiB at most
@@ -209,6 +217,8 @@ impl GpuSize {
             Limited::Events => EVENTS,
             Limited::Bar1 => self.part_of_bar1(memory),
             Limited::HostMemory => part(self.host, memory, self.memory).max(LEAST_HOST),
+            Limited::Files => FILES.saturating_add(memory / BYTES_OF_A_FILE),
+            Limited::Mappings => MAPPINGS,
         }
     }
 
@@ -293,7 +303,10 @@ mod tests {
         assert_eq!(limit(&quotas, Limited::Clients), u64::MAX);
         quotas.open(T4);
         let defaults = Limited::ALL.map(|what| limit(&quotas, what));
-        assert_eq!(defaults, [128, 32_768, 4096, 120 * MIB, 32 * GIB]);
+        assert_eq!(
+            defaults,
+            [128, 32_768, 4096, 120 * MIB, 32 * GIB, 20_480, 4096]
+        );
         quotas.set(Limited::Clients, Some(7));
         assert_eq!(limit(&quotas, Limited::Clients), 7);
         quotas.set(Limited::Clients, None);

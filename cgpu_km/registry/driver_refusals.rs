@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A tenant's calls that the driver refuses, which may fill the host's log, and their price.
 
+use super::seldom::Seldom;
 use crate::{
     os_interface::{clock::now, entry::driver_refusals, log::pr_warn, sleep_until_signal},
     policy::refusal_rate::RefusalRate,
@@ -13,15 +14,11 @@ use kernel::{
 
 /// How long a task sleeps at once, milliseconds.
 const LOOK_MS: u64 = 1000;
-/// How often the host's log is told that a tenant waits, nanoseconds.
-const TOLD_EVERY_NS: u64 = 60_000_000_000;
-
 /// Times of [`now`], 0 where there was none.
 pub(super) struct DriverRefusals {
     /// See [`crate::policy::refusal_rate`].
     made_up_ns: Atomic<u64>,
-    /// When the host's log was told last.
-    told_ns: Atomic<u64>,
+    told: Seldom,
     /// How many GPUs the tenant has.
     gpus: Atomic<u32>,
 }
@@ -30,7 +27,7 @@ impl DriverRefusals {
     pub(super) fn new() -> Self {
         Self {
             made_up_ns: Atomic::new(0),
-            told_ns: Atomic::new(0),
+            told: Seldom::new(),
             gpus: Atomic::new(0),
         }
     }
@@ -52,13 +49,6 @@ impl DriverRefusals {
             0 => 0,
             made_up => self.rate().wait_ns(made_up, now()),
         }
-    }
-
-    /// Whether it is time to tell the host's log. One task is told so.
-    fn is_to_tell(&self) -> bool {
-        let (told, now) = (self.told_ns.load(Relaxed), now());
-        let is_due = told == 0 || now.saturating_sub(told) >= TOLD_EVERY_NS;
-        is_due && self.told_ns.cmpxchg(told, now, Full).is_ok()
     }
 
     /// The driver has refused a call.
@@ -84,7 +74,7 @@ impl DriverRefusals {
             if wait == 0 {
                 return Ok(());
             }
-            if self.is_to_tell() {
+            if self.told.is_due() {
                 let tenant = tenant.as_str().unwrap_or_default();
                 pr_warn!("{tenant}: the driver refuses too many of its calls, which wait now\n");
             }

@@ -10,9 +10,9 @@ use crate::{
     os_interface::{
         rmapi::KernelClient,
         shared_page::{Shadow, ShownPage},
-        BackingFile, Doorbell, Frame, OpenFile,
+        BackingFile, Copied, Doorbell, Frame, OpenFile,
     },
-    policy::FileId,
+    policy::{FileId, GpuId, Limited},
 };
 use kernel::{
     prelude::*,
@@ -50,8 +50,16 @@ impl TenantNode {
         self.door(&mut state).ok_or(ENODEV)?.backing()
     }
 
-    /// Opens a file of it; `ENODEV` once it is destroyed. [`TenantFile::close`] is called for what
-    /// this returns.
+    /// The GPU that it is for; `None`: for all of its tenant's.
+    fn gpu(&self) -> Option<GpuId> {
+        match self {
+            Self::Gpu(instance) => Some(instance.gpu().id()),
+            Self::Control(_) | Self::Uvm(_) => None,
+        }
+    }
+
+    /// Opens a file of it; `ENODEV` once it is destroyed, `ENOMEM` if there are too many.
+    /// [`TenantFile::close`] is called for what this returns.
     pub fn open(self: &Arc<Self>, handle: &OpenFile) -> Result<TenantFile> {
         let mut state = self.tenant().state.lock();
         let id = FileId(NEXT_FILE.fetch_add(1, Relaxed));
@@ -59,7 +67,15 @@ impl TenantNode {
         if is_uvm {
             state.uvm_files.reserve(1, GFP_KERNEL_ACCOUNT)?;
         }
+        let gpu = self.gpu();
         self.door(&mut state).ok_or(ENODEV)?.enter()?;
+        if !state.accounting.enter(gpu, Limited::Files) {
+            if let Some(door) = self.door(&mut state) {
+                door.leave();
+            }
+            // As nvidia_open() and uvm_open() where there is no memory for the file.
+            return Err(ENOMEM);
+        }
         if is_uvm {
             // Room was made above.
             let _ = state.uvm_files.push_within_capacity((id, handle.clone()));
@@ -132,6 +148,39 @@ impl TenantFile {
         !matches!(*self.endpoint, TenantNode::Uvm(_))
     }
 
+    /// Counts a mapping of registers; `false`: it is too many.
+    pub fn enter_registers(&self) -> bool {
+        let gpu = self.endpoint.gpu();
+        let tenant = self.tenant();
+        tenant.with_accounting(|accounting| accounting.enter(gpu, Limited::Mappings))
+    }
+
+    /// Counts a copy of one; `false`: it is too many, and counts all the same.
+    pub fn copy_registers(&self, how: Copied) -> bool {
+        let TenantNode::Gpu(instance) = self.endpoint() else {
+            return true;
+        };
+        let gpu = instance.gpu().id();
+        let fits = self.tenant().with_accounting(|accounting| {
+            let fits = how == Copied::ByFork && accounting.enter(Some(gpu), Limited::Mappings);
+            if !fits {
+                accounting.enter_always(gpu, Limited::Mappings);
+            }
+            fits
+        });
+        if how == Copied::ByFork && !fits {
+            instance.tell_of_mappings();
+        }
+        fits
+    }
+
+    /// A mapping of registers, or a copy, is gone.
+    pub fn leave_registers(&self) {
+        let gpu = self.endpoint.gpu();
+        let tenant = self.tenant();
+        tenant.with_accounting(|accounting| accounting.leave(gpu, Limited::Mappings));
+    }
+
     /// Lets [`Tenant::end_mappings`] find it, until it is closed.
     pub fn keep_in_reach(&self) -> Result {
         let tenant = self.tenant();
@@ -185,6 +234,7 @@ impl TenantFile {
             let shown = shown.and_then(|place| state.shown_files.remove(place).ok());
             // The driver has freed the clients that were made on the file.
             state.accounting.close_file(self.id);
+            state.accounting.leave(self.endpoint.gpu(), Limited::Files);
             if let Some(door) = self.endpoint.door(state) {
                 door.leave();
             }

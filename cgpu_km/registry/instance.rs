@@ -3,12 +3,13 @@
 
 use super::{
     gpu::{HostGpu, Overcommit},
+    seldom::Seldom,
     tenant::Tenant,
 };
 use crate::{
     failure::Failure,
     nvidia::capability::Capabilities,
-    os_interface::{DeviceNumber, Gate},
+    os_interface::{log::pr_warn, DeviceNumber, Gate},
     policy::{
         sched::{InstanceId, InstanceView, Terms},
         Accounting, AuditRecord, LimitView, Limited, ManagedMode, NoSuchShare, ProcessId,
@@ -60,6 +61,8 @@ pub struct TenantInstance {
     pub(super) nodes: InstanceNodes,
     /// Before the registers that its programs map.
     pub(super) gate: Arc<Gate>,
+    /// The host's log, of forks that made too many mappings of them.
+    pub(super) told_of_mappings: Seldom,
 }
 
 /// Numbers of the host nodes.
@@ -208,6 +211,22 @@ impl TenantInstance {
     /// The gate before its registers.
     pub fn gate(&self) -> &Arc<Gate> {
         &self.gate
+    }
+
+    /// Tells the host's log that a fork has made more mappings of registers than it may have.
+    pub(super) fn tell_of_mappings(&self) {
+        if !self.told_of_mappings.is_due() {
+            return;
+        }
+        let name = self.tenant.name().as_str().unwrap_or_default();
+        let limit = self
+            .limit_of(Limited::Mappings)
+            .map_or(0, |view| view.limit);
+        let minor = self.gpu.facts().minor;
+        pr_warn!(
+            "{name}: a child of fork cannot submit work to GPU {minor}: the limit of {limit} \
+             mappings of registers is reached (cgpuctl inst set {name} --mappings)\n"
+        );
     }
 
     /// The refused calls of its tenant, as of one moment: those for its GPU and those for no GPU.

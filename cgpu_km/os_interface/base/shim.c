@@ -160,6 +160,23 @@ void cgpu_shim_zap_pages(struct vm_area_struct *vma)
 	zap_pages(vma, vma->vm_start, vma->vm_end - vma->vm_start);
 }
 
+/*
+ * A copy of a mapping of page frames that fork has just made, and that nobody is to use. Its
+ * original is not copied again. fork has locked both address spaces for writing.
+ */
+void cgpu_shim_spoil_copy(struct vm_area_struct *copy)
+{
+	struct vm_area_struct *original = find_vma(current->mm, copy->vm_start);
+
+	/* Where fork has copied the pages before it tells of the copy. Where it does so afterwards,
+	 * it leaves out what is to be wiped. */
+	zap_frames(copy, copy->vm_start, copy->vm_end - copy->vm_start);
+	vm_flags_set(copy, VM_WIPEONFORK | VM_DONTCOPY);
+	if (original && original->vm_start == copy->vm_start &&
+	    original->vm_file == copy->vm_file)
+		vm_flags_set(original, VM_DONTCOPY);
+}
+
 void cgpu_shim_forbid_access(struct vm_area_struct *vma)
 {
 	vma->vm_page_prot = vm_get_page_prot(VM_NONE);
@@ -377,32 +394,84 @@ pid_t cgpu_shim_pid_by_vnr(pid_t nr)
 }
 
 /*
- * Locks the page table that holds the entry of a fault's address, and gives that entry. NULL: there
- * is no such table yet.
+ * Locks the page table to which an entry of the level above refers, and gives the entry of an
+ * address there. NULL: there is no such table yet.
  * (pte_offset_map_lock() does the same, for the kernel alone.)
  */
-pte_t *cgpu_shim_lock_entry(struct vm_fault *vmf, spinlock_t **lock)
+static pte_t *lock_table(struct mm_struct *mm, pmd_t *place, unsigned long address,
+			 spinlock_t **lock)
 {
 	pmd_t table;
 
 	/* Until it is unlocked: so long the table is not freed, whoever takes it out. */
 	rcu_read_lock();
-	table = pmdp_get_lockless(vmf->pmd);
+	table = pmdp_get_lockless(place);
 	if (pmd_present(table) && !pmd_leaf(table)) {
-		*lock = pte_lockptr(vmf->vma->vm_mm, &table);
+		*lock = pte_lockptr(mm, &table);
 		spin_lock(*lock);
-		if (pmd_same(table, pmdp_get_lockless(vmf->pmd)))
-			return pte_offset_kernel(&table, vmf->address);
+		if (pmd_same(table, pmdp_get_lockless(place)))
+			return pte_offset_kernel(&table, address);
 		spin_unlock(*lock);
 	}
 	rcu_read_unlock();
 	return NULL;
 }
 
+/* The same for the entry of a fault's address. */
+pte_t *cgpu_shim_lock_entry(struct vm_fault *vmf, spinlock_t **lock)
+{
+	return lock_table(vmf->vma->vm_mm, vmf->pmd, vmf->address, lock);
+}
+
 void cgpu_shim_unlock_entry(spinlock_t *lock)
 {
 	spin_unlock(lock);
 	rcu_read_unlock();
+}
+
+/* The entry for an address in the lowest level but one of the page tables; NULL: there is none. */
+static pmd_t *find_pmd(struct mm_struct *mm, unsigned long address)
+{
+	pgd_t *pgd = pgd_offset(mm, address);
+	p4d_t *p4d;
+	pud_t *pud;
+
+	if (!pgd_present(*pgd))
+		return NULL;
+	p4d = p4d_offset(pgd, address);
+	if (!p4d_present(*p4d))
+		return NULL;
+	pud = pud_offset(p4d, address);
+	if (!pud_present(*pud) || pud_leaf(*pud))
+		return NULL;
+	return pmd_offset(pud, address);
+}
+
+/*
+ * Calls each for the entries of a range, until that does not return 0. It neither sleeps nor takes
+ * memory, as apply_to_page_range() may: where there is no page table, there is no page.
+ */
+void cgpu_shim_each_entry(struct mm_struct *mm, unsigned long start, unsigned long end,
+			  pte_fn_t each, void *data)
+{
+	unsigned long next;
+
+	for (; start < end; start = next) {
+		pmd_t *pmd = find_pmd(mm, start);
+		spinlock_t *lock;
+		pte_t *entry;
+		int stops = 0;
+
+		next = pmd_addr_end(start, end);
+		entry = pmd ? lock_table(mm, pmd, start, &lock) : NULL;
+		if (!entry)
+			continue;
+		for (; start < next && !stops; start += PAGE_SIZE, entry++)
+			stops = each(entry, start, data);
+		cgpu_shim_unlock_entry(lock);
+		if (stops)
+			return;
+	}
 }
 
 /* Has an empty entry of a locked page table refer to a page, as vmf_insert_pfn_prot() does. */
@@ -465,14 +534,28 @@ void cgpu_shim_restore_protection(struct vm_area_struct *vma)
 		   with_access(pgprot_val(vma->vm_page_prot), vm_get_page_prot(vma->vm_flags)));
 }
 
-/* The same for an entry of its page table, if it refers to a frame. */
-void cgpu_shim_give_access(struct vm_area_struct *vma, unsigned long address, pte_t *entry)
+struct access {
+	struct mm_struct *mm;
+	pgprot_t protection;
+};
+
+static int give(pte_t *entry, unsigned long address, void *data)
 {
+	const struct access *access = data;
 	pte_t pte = ptep_get(entry);
 
-	if (pte_present(pte))
-		set_pte_at(vma->vm_mm, address, entry,
-			   pfn_pte(pte_pfn(pte), with_access(pte_flags(pte), vma->vm_page_prot)));
+	if (pte_present(pte) && !(pte_flags(pte) & _PAGE_PRESENT))
+		set_pte_at(access->mm, address, entry,
+			   pfn_pte(pte_pfn(pte), with_access(pte_flags(pte), access->protection)));
+	return 0;
+}
+
+/* The same for the entries of a range of it that refer to a frame, and that nobody may use. */
+void cgpu_shim_give_access(struct vm_area_struct *vma, unsigned long start, unsigned long end)
+{
+	struct access access = { vma->vm_mm, vm_get_page_prot(vma->vm_flags) };
+
+	cgpu_shim_each_entry(vma->vm_mm, start, end, give, &access);
 }
 
 /* Entries that are made from now on are nobody's to use. */

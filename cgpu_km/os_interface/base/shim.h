@@ -52,6 +52,7 @@ void cgpu_shim_set_operations(struct vm_area_struct *vma,
 			      const struct vm_operations_struct *operations);
 void cgpu_shim_zap_frames(struct vm_area_struct *vma, unsigned long start, unsigned long length);
 void cgpu_shim_zap_pages(struct vm_area_struct *vma);
+void cgpu_shim_spoil_copy(struct vm_area_struct *copy);
 void cgpu_shim_forbid_access(struct vm_area_struct *vma);
 int cgpu_shim_show_page(struct vm_area_struct *vma, struct page *page);
 void cgpu_shim_with_file(struct file *file, void (*work)(void *), void *data);
@@ -81,6 +82,8 @@ void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function
 void cgpu_shim_queue_delayed_work(struct delayed_work *work, unsigned int milliseconds);
 pte_t *cgpu_shim_lock_entry(struct vm_fault *vmf, spinlock_t **lock);
 void cgpu_shim_unlock_entry(spinlock_t *lock);
+void cgpu_shim_each_entry(struct mm_struct *mm, unsigned long start, unsigned long end,
+			  pte_fn_t each, void *data);
 void cgpu_shim_set_page(struct mm_struct *mm, unsigned long address, pte_t *entry,
 			struct page *page, pgprot_t protection);
 void cgpu_shim_make_writable(pte_t *entry);
@@ -88,7 +91,7 @@ bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame);
 bool cgpu_shim_is_uncached(const struct vm_area_struct *vma);
 void cgpu_shim_unmap_writable(struct file *file);
 void cgpu_shim_restore_protection(struct vm_area_struct *vma);
-void cgpu_shim_give_access(struct vm_area_struct *vma, unsigned long address, pte_t *entry);
+void cgpu_shim_give_access(struct vm_area_struct *vma, unsigned long start, unsigned long end);
 void cgpu_shim_take_access(struct vm_area_struct *vma);
 void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_t *entry,
 			 unsigned long frame);

@@ -100,7 +100,8 @@ impl<'a> LockedVma<'a> {
         unsafe { extra::cgpu_shim_is_uncached(self.as_ptr()) }
     }
 
-    /// Calls `each` for the entries of the addresses from `start` to `end`, until it breaks.
+    /// Calls `each` for the entries of the addresses from `start` to `end`, until it breaks. Does
+    /// not sleep. Where there is no page table there is no entry.
     pub(in crate::os_interface) fn each_entry<F>(self, start: usize, end: usize, each: F)
     where
         F: FnMut(PageEntry<'_>) -> ControlFlow<()>,
@@ -116,7 +117,7 @@ impl<'a> LockedVma<'a> {
         ) -> c_int {
             // SAFETY: `each_entry` passes a walk of this type, which nobody else uses meanwhile.
             let walk = unsafe { &mut *walk.cast::<VmaWalk<'_, F>>() };
-            // INVARIANT: `apply_to_page_range` has locked the table of this entry.
+            // INVARIANT: `cgpu_shim_each_entry` has locked the table of this entry.
             let entry = PageEntry {
                 vma: walk.vma,
                 address,
@@ -125,24 +126,25 @@ impl<'a> LockedVma<'a> {
             c_int::from((walk.each)(entry).is_break())
         }
         let end = end.min(self.end());
-        let length = end.saturating_sub(start);
-        if length == 0 {
-            return;
-        }
         let mut walk = VmaWalk { vma: self, each };
-        // The result says nothing more: `each` has ended the walk, or a table could not be made,
-        // and such a table holds no page.
         // SAFETY: The range lies in the mapping, whose lock is held by the type's invariant; `step`
-        // takes the walk for what it is, and the kernel keeps neither.
+        // takes the walk for what it is, and nobody keeps it.
         unsafe {
-            bindings::apply_to_page_range(
+            extra::cgpu_shim_each_entry(
                 self.seen().memory,
                 start,
-                length,
+                end,
                 Some(step::<F>),
                 (&raw mut walk).cast(),
             )
         };
+    }
+
+    /// Gives the access that the mapping's flags name to the entries of the addresses from `start`
+    /// to `end`, whole pages of it, that refer to frames and have none. Does not sleep.
+    pub(in crate::os_interface) fn give_access(self, start: usize, end: usize) {
+        // SAFETY: By the type's invariant the mapping is valid and locked.
+        unsafe { extra::cgpu_shim_give_access(self.as_ptr(), start, end) };
     }
 
     /// Entries that are made from now on give nobody access.
@@ -163,6 +165,62 @@ impl<'a> LockedVma<'a> {
     pub(in crate::os_interface) unsafe fn restore_access(self) {
         // SAFETY: The mapping is valid, and its protection is ours by this function's contract.
         unsafe { extra::cgpu_shim_restore_protection(self.as_ptr()) };
+    }
+}
+
+/// A copy of a mapping that the kernel has just made.
+///
+/// # Invariants
+///
+/// The address spaces of the copy and of its original are locked for writing for as long as this
+/// exists.
+#[derive(Clone, Copy)]
+pub(in crate::os_interface) struct CopiedVma<'a>(LockedVma<'a>);
+
+impl<'a> Deref for CopiedVma<'a> {
+    type Target = LockedVma<'a>;
+
+    fn deref(&self) -> &LockedVma<'a> {
+        &self.0
+    }
+}
+
+impl CopiedVma<'_> {
+    /// The mapping that an `open` operation was handed.
+    ///
+    /// # Safety
+    ///
+    /// The operation is running, and the mapping is its argument.
+    pub(in crate::os_interface) unsafe fn new(vma: *mut bindings::vm_area_struct) -> Self {
+        // INVARIANT: The kernel calls the operation with these locks held.
+        // SAFETY: The mapping is valid during the operation, as this function's contract says.
+        Self(unsafe { LockedVma::new(vma) })
+    }
+
+    /// Whether it is one for a child of fork. Otherwise it is in the same memory as its original,
+    /// which goes if it was moved.
+    pub(in crate::os_interface) fn is_for_child(self) -> bool {
+        // SAFETY: Looks at the current task.
+        self.seen().memory != unsafe { extra::cgpu_shim_memory() }
+    }
+
+    /// Leaves a child without its pages, gives it other operations, and lets no further child have
+    /// a copy of this mapping or its original.
+    ///
+    /// # Safety
+    ///
+    /// It is a mapping of page frames for a child. The operations are valid as long as its file is
+    /// open, and are for such a mapping.
+    pub(in crate::os_interface) unsafe fn spoil(
+        self,
+        operations: *const bindings::vm_operations_struct,
+    ) {
+        // SAFETY: By the type's invariant both mappings may be changed; see this function's
+        // contract.
+        unsafe {
+            extra::cgpu_shim_spoil_copy(self.as_ptr());
+            extra::cgpu_shim_set_operations(self.as_ptr(), operations);
+        }
     }
 }
 
@@ -285,13 +343,6 @@ impl PageEntry<'_> {
         // SAFETY: By the type's invariant the entry is valid and locked, and of this mapping.
         unsafe { extra::cgpu_shim_set_frame(vma, self.address, self.entry, frame) };
     }
-
-    /// Gives the frame that it refers to, if it does, the access that the mapping's flags name.
-    pub(in crate::os_interface) fn give_access(&self) {
-        let vma = self.vma.as_ptr();
-        // SAFETY: By the type's invariant the entry is valid and locked, and of this mapping.
-        unsafe { extra::cgpu_shim_give_access(vma, self.address, self.entry) };
-    }
 }
 
 /// A mapping that the current task is making: the program cannot use it yet.
@@ -352,17 +403,6 @@ impl NewVma<'_> {
     pub(in crate::os_interface) fn forbid_access(self) {
         // SAFETY: By the type's invariant the field may be changed.
         unsafe { extra::cgpu_shim_forbid_access(self.as_ptr()) };
-    }
-
-    /// The opposite: the entries that are there get the access that the mapping's flags name, and
-    /// so do those that are made later.
-    pub(in crate::os_interface) fn allow_access(self) {
-        // SAFETY: By the type's invariant nobody else uses the mapping.
-        unsafe { self.restore_access() };
-        self.each_entry(self.start(), self.end(), |entry| {
-            entry.give_access();
-            ControlFlow::Continue(())
-        });
     }
 
     /// Puts `page` in the place of what is in a mapping of one page of host memory, for reading.

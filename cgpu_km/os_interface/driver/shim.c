@@ -60,6 +60,12 @@ vm_fault_t (*cgpu_shim_fault_handler(const struct vm_operations_struct *theirs))
 	return theirs->fault;
 }
 
+void cgpu_shim_open_mapping(const struct vm_operations_struct *theirs, struct vm_area_struct *vma)
+{
+	if (theirs->open)
+		theirs->open(vma);
+}
+
 void cgpu_shim_close_mapping(const struct vm_operations_struct *theirs,
 			     struct vm_area_struct *vma)
 {
@@ -82,6 +88,8 @@ void cgpu_shim_cover(struct cgpu_vm_operations *place, const struct vm_operation
 	*operations = *theirs;
 	operations->access = NULL;
 	operations->close = ours->close;
+	if (ours->open)
+		operations->open = ours->open;
 	if (ours->shows) {
 		operations->huge_fault = NULL;
 		operations->map_pages = NULL;

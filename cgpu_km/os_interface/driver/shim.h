@@ -10,6 +10,8 @@
 
 /* What stands in the place of the driver's in a mapping. fault may be NULL: it stays. */
 struct cgpu_covering {
+	/* NULL: it stays. */
+	void (*open)(struct vm_area_struct *vma);
 	void (*close)(struct vm_area_struct *vma);
 	vm_fault_t (*fault)(struct vm_fault *vmf);
 	bool shows, gated;
@@ -25,6 +27,7 @@ int cgpu_shim_driver_mmap(const struct file *real, struct file *file, struct vm_
 __poll_t cgpu_shim_driver_poll(const struct file *real, struct file *file,
 			       struct poll_table_struct *table);
 vm_fault_t (*cgpu_shim_fault_handler(const struct vm_operations_struct *theirs))(struct vm_fault *);
+void cgpu_shim_open_mapping(const struct vm_operations_struct *theirs, struct vm_area_struct *vma);
 void cgpu_shim_close_mapping(const struct vm_operations_struct *theirs,
 			     struct vm_area_struct *vma);
 void cgpu_shim_cover(struct cgpu_vm_operations *place, const struct vm_operations_struct *theirs,

@@ -13,8 +13,20 @@ use crate::os_interface::base::{
 use kernel::{bindings, prelude::*, sync::SetOnce};
 
 /// How many kinds of mappings a file can have. UVM has four: managed memory, semaphore pools,
-/// device memory for peers, and disabled ones.
-const KINDS: usize = 4;
+/// device memory for peers, and disabled ones. A GPU's files have one, behind three guards. Threads
+/// that make the same table at once can take a place each.
+const KINDS: usize = 8;
+
+/// What stands before a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::os_interface) enum Guard {
+    /// Nothing.
+    Nothing,
+    /// A gate.
+    Gate,
+    /// The same, and nobody can use it.
+    Wall,
+}
 
 /// Operations that stand before the driver's own for one kind of mapping.
 ///
@@ -26,7 +38,7 @@ pub(in crate::os_interface) struct VmTable {
     /// First, so that a pointer to it is one to the table.
     operations: extra::cgpu_vm_operations,
     original: *const bindings::vm_operations_struct,
-    gated: bool,
+    guard: Guard,
 }
 
 // SAFETY: The pointer is to a static of the driver's; nothing is written after it was made.
@@ -52,15 +64,34 @@ impl VmTable {
         (&raw const self.operations).cast()
     }
 
-    /// Whether the mapping is behind a gate.
-    pub(in crate::os_interface) fn is_gated(&self) -> bool {
-        self.gated
+    /// What the mapping is behind.
+    pub(in crate::os_interface) fn guard(&self) -> Guard {
+        self.guard
+    }
+
+    /// The driver's operations.
+    pub(in crate::os_interface) fn original(&self) -> *const bindings::vm_operations_struct {
+        self.original
+    }
+
+    fn is_for(&self, original: *const bindings::vm_operations_struct, guard: Guard) -> bool {
+        self.original == original && self.guard == guard
     }
 
     /// The driver's handler of faults.
     pub(in crate::os_interface) fn original_fault(&self) -> Option<FaultHandler> {
         // SAFETY: By the type's invariant; whoever has this table has a file of the driver open.
         unsafe { extra::cgpu_shim_fault_handler(self.original) }
+    }
+
+    /// Tells the driver of a copy of a mapping.
+    ///
+    /// # Safety
+    ///
+    /// The kernel has copied a mapping that the driver has made.
+    pub(in crate::os_interface) unsafe fn open_original(&self, vma: LockedVma<'_>) {
+        // SAFETY: As in `close_original`.
+        unsafe { extra::cgpu_shim_open_mapping(self.original, vma.as_ptr()) };
     }
 
     /// Tells the driver that a mapping is closed.
@@ -85,7 +116,7 @@ impl VmTables {
     }
 
     /// The table that stands in front of `original`, less what `ours` says, made at its first
-    /// use. All callers have the same `ours` for the same `gated`.
+    /// use. All callers have the same `ours` for the same `guard`.
     ///
     /// `EMFILE` if there are more kinds than there can be, `ENOMEM`.
     ///
@@ -95,7 +126,7 @@ impl VmTables {
     pub(in crate::os_interface) unsafe fn replacing(
         &self,
         original: *const bindings::vm_operations_struct,
-        gated: bool,
+        guard: Guard,
         ours: &extra::cgpu_covering,
     ) -> Result<&VmTable> {
         for slot in &self.0 {
@@ -107,7 +138,7 @@ impl VmTables {
                     VmTable {
                         operations: pin_init::zeroed(),
                         original,
-                        gated,
+                        guard,
                     },
                     GFP_KERNEL,
                 )?;
@@ -116,11 +147,21 @@ impl VmTables {
                 unsafe { extra::cgpu_shim_cover(place, original, ours) };
                 slot.populate(table);
             }
-            let same = |table: &&KBox<VmTable>| table.original == original && table.gated == gated;
-            if let Some(table) = slot.as_ref().filter(same) {
+            if let Some(table) = slot.as_ref().filter(|table| table.is_for(original, guard)) {
                 return Ok(table);
             }
         }
         Err(EMFILE)
+    }
+
+    /// The table that was made for these.
+    pub(in crate::os_interface) fn find(
+        &self,
+        original: *const bindings::vm_operations_struct,
+        guard: Guard,
+    ) -> Option<&VmTable> {
+        let mut made = self.0.iter().filter_map(|slot| slot.as_ref());
+        let found = made.find(|table| table.is_for(original, guard));
+        found.map(|table| &**table)
     }
 }

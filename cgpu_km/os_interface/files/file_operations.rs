@@ -27,7 +27,7 @@ use super::{
     opening::{NodeSide, OwnMappings, OwnedFile},
     registers,
     session::{release, session, Endpoint, FileSession},
-    vm_operations::{make, AtOnce},
+    vm_operations::make,
 };
 use crate::{
     os_interface::{
@@ -38,7 +38,7 @@ use crate::{
         },
         calls::{caller::Caller, open_file::OpenFile},
         driver::backing_file::BackingFile,
-        files::mapping::SessionMappings,
+        gate::files::GatedFile,
         scratch::recent::Recent,
     },
     proxy::UserAddr,
@@ -87,7 +87,7 @@ pub(in crate::os_interface) unsafe fn open_endpoint<E: Endpoint>(
         node,
         queue: endpoint.queue(),
         backing,
-        mappings: SessionMappings::new(),
+        gated: None,
         recent: Recent::new(),
         opener: None,
         handle,
@@ -107,6 +107,10 @@ pub(in crate::os_interface) unsafe fn open_endpoint<E: Endpoint>(
             if let Some(own) = &session.own {
                 own.give(&opening);
             }
+            let gate = E::gate(&session.file).cloned();
+            // SAFETY: The driver has opened the file, which has its list of mappings now; `release`
+            // calls `close`.
+            session.gated = gate.and_then(|gate| unsafe { GatedFile::new(gate, filp) });
         }
         Err(e) => {
             E::refused(&session.file);
@@ -271,7 +275,7 @@ unsafe extern "C" fn mmap<E: Endpoint>(
         // SAFETY: The argument of an `mmap` that runs.
         let vma = unsafe { NewVma::new(vma) };
         // SAFETY: The mapping is of this file, and the session is the file's.
-        unsafe { make(session, file, vma, AtOnce::TakenOut) }
+        unsafe { make(session, file, vma) }
     })
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A mapping of a proxied file, and the state that a file keeps for its mappings.
+//! A mapping of a proxied file.
 
 use crate::{
     os_interface::{
@@ -9,17 +9,11 @@ use crate::{
             vma::{LockedVma, NewVma},
         },
         driver::shared_page::ShownPage,
-        gate::{Gate, GatedFile},
     },
     proxy::UserAddr,
 };
-use core::{ops::ControlFlow, ptr::NonNull};
-use kernel::{
-    bindings,
-    page::PAGE_SIZE,
-    prelude::*,
-    sync::{Arc, SetOnce},
-};
+use core::ops::ControlFlow;
+use kernel::page::PAGE_SIZE;
 
 /// A part of a program's address space that a file is mapped to, or is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,45 +127,11 @@ impl Pages<'_> {
     }
 }
 
-/// The state that a session keeps for the mappings of its file.
-pub(super) struct SessionMappings {
-    /// If it maps registers.
-    gate: SetOnce<GatedFile>,
-}
-
-impl SessionMappings {
-    /// The file has no mappings.
-    pub(super) fn new() -> Self {
-        Self {
-            gate: SetOnce::new(),
-        }
-    }
-
-    /// The file behind its gate, if it maps registers.
-    pub(super) fn gated(&self) -> Option<&GatedFile> {
-        self.gate.as_ref()
-    }
-
-    /// The file is going to be closed; nothing of it is mapped any more.
-    pub(super) fn leave(&self) {
-        if let Some(file) = self.gate.as_ref() {
-            file.leave();
-        }
-    }
-
-    /// Puts the file behind a gate, if it is not there yet.
-    ///
-    /// # Safety
-    ///
-    /// `file` is open, and [`SessionMappings::leave`] is called before it is not.
-    pub(super) unsafe fn enter(&self, gate: &Arc<Gate>, file: NonNull<bindings::file>) -> Result {
-        if self.gate.as_ref().is_some() {
-            return Ok(());
-        }
-        // SAFETY: `GatedFile` asks for what this function's contract says.
-        let file = unsafe { GatedFile::new(gate, file) }?;
-        // Another thread may be faster, with the same gate: then this one goes.
-        self.gate.populate(file);
-        Ok(())
-    }
+/// How a mapping of registers came to be there twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// For a child of fork.
+    ByFork,
+    /// It is moved: the other one goes.
+    ByMove,
 }

@@ -24,11 +24,9 @@
 //! Nobody waits for such a task. Whoever ends or shuts something finds a mapping with nothing in
 //! it. The task asks the driver afterwards, which refuses, or puts pages in behind the gate.
 //!
-//! | gate | pages of registers |
-//! |---|---|
-//! | open | stay. It is held open until they are there; who shuts it afterwards finds them |
-//! | open, with a doorbell of ours | are put in without access, and get it with its frames |
-//! | not open | are put in without access, and taken out |
+//! The driver puts pages in that give nobody access. Those of registers get it if the gate is open
+//! ([`gate`](crate::os_interface::gate)), and are taken out otherwise; all others get it when the
+//! mapping is complete. What a failed `mmap` leaves is nobody's, and goes with the mapping.
 //!
 //! # What the driver may do to a mapping that is entered
 //!
@@ -41,16 +39,11 @@
 use super::{
     mapping::ProgramMapping,
     session::{session, Endpoint},
-    vm_operations::{make, AtOnce},
+    vm_operations::make,
 };
 use crate::os_interface::base::{extra, vma::NewVma};
 use core::ptr::NonNull;
 use kernel::{bindings, prelude::*};
-
-/// The most that a mapping of a doorbell has, bytes: `NVC361_NV_USERMODE__SIZE` (clc361.h), as all
-/// later classes. Larger ones, which would hold a gate up for long, are made as if it were not
-/// open.
-const DOORBELL: u64 = 0x10000;
 
 /// Has the driver make a mapping that the kernel has entered, so that it can be found by the file.
 ///
@@ -64,28 +57,16 @@ pub(super) unsafe fn enter<E: Endpoint>(
     // SAFETY: The file is one of `E`, as this function's contract says.
     let session = unsafe { session::<E>(file.as_ptr()) };
     let before = ProgramMapping::of(*vma);
-    let make = |registers| {
-        // SAFETY: The mapping is of this file, and the session is the file's.
-        unsafe { make(session, file, vma, registers) }
-    };
-    let without_access = |registers| {
-        // Nobody can use the pages until their entries get access.
+    let hides_pages = session.gated.is_some();
+    if hides_pages {
         vma.forbid_access();
-        let result = make(registers);
-        vma.allow_access();
-        result
-    };
-    let result = match E::gate(&session.file) {
-        None => make(AtOnce::Kept),
-        Some(gate) if before.length <= DOORBELL => {
-            gate.hold(|is_open| match (is_open, E::doorbell(&session.file)) {
-                (true, Some(_)) => without_access(AtOnce::Kept),
-                (true, None) => make(AtOnce::Kept),
-                (false, _) => without_access(AtOnce::TakenOut),
-            })
-        }
-        Some(_) => without_access(AtOnce::TakenOut),
-    };
+    }
+    // SAFETY: The mapping is of this file, and the session is the file's.
+    let result = unsafe { make(session, file, vma) };
+    if hides_pages {
+        // SAFETY: By the type's invariant nobody else uses the mapping.
+        unsafe { vma.restore_access() };
+    }
     let after = ProgramMapping::of(*vma);
     if before.may_be_writable && !after.may_be_writable {
         // SAFETY: The mapping counted as writable when it was entered, and will not when it goes.

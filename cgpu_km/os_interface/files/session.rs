@@ -5,7 +5,7 @@
 //! own table of operations instead, so it is found from `f_op`: no lookup, no lock.
 
 use super::{
-    mapping::{Pages, ProgramMapping, SessionMappings, Shown, Unmapped},
+    mapping::{Copied, Pages, ProgramMapping, Shown, Unmapped},
     opening::{NodeSide, OwnMappings, OwnedFile},
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
         base::{creds::KeptCreds, extra},
         calls::{caller::Caller, open_file::OpenFile, worker::QueueKey},
         driver::backing_file::BackingFile,
-        gate::{doorbell::Doorbell, Gate},
+        gate::{doorbell::Doorbell, files::GatedFile, Gate},
         scratch::recent::Recent,
     },
     proxy::UserAddr,
@@ -86,7 +86,22 @@ pub trait Endpoint: Send + Sync + 'static {
     /// [`Shown::Later`]. `late`: more time has passed since than the driver's own calls take.
     fn settle(_file: &Self::File, _call: &mut Caller<'_>, _made: &ProgramMapping, _late: bool) {}
 
-    /// A program touched registers whose gate is not open. Under the gate's lock.
+    /// A mapping of registers is made; an error takes it away again, and is what `mmap` gives. For
+    /// this one and the next two, too, see the rules on locks.
+    fn enter_registers(_file: &Self::File) -> Result {
+        Ok(())
+    }
+
+    /// A mapping of registers was copied. `false` for [`Copied::ByFork`]: it is one too many, and
+    /// nobody can use it; it is there all the same.
+    fn copy_registers(_file: &Self::File, _how: Copied) -> bool {
+        true
+    }
+
+    /// A mapping of registers, or a copy, is gone.
+    fn leave_registers(_file: &Self::File) {}
+
+    /// A program touched registers whose gate is not open.
     fn rang(_file: &Self::File) {}
 
     /// A mapping, or the part of one that this says, is gone, for the driver too. Fork, `mremap`
@@ -115,7 +130,8 @@ pub(super) struct FileSession<E: Endpoint> {
     pub(super) node: NodeSide,
     pub(super) backing: Arc<BackingFile>,
     pub(super) queue: QueueKey,
-    pub(super) mappings: SessionMappings,
+    /// If it [may map registers](Endpoint::gate).
+    pub(super) gated: Option<GatedFile>,
     /// The list of its mappings, if it [shows objects](Endpoint::shows_objects) and the driver
     /// gives it none.
     pub(super) own: Option<OwnMappings>,
@@ -168,7 +184,9 @@ pub(super) unsafe extern "C" fn release<E: Endpoint>(
     // and nobody else has the file any more.
     let session = unsafe { KBox::from_raw(operations.cast::<FileSession<E>>()) };
     session.handle.close();
-    session.mappings.leave();
+    if let Some(gated) = &session.gated {
+        gated.close();
+    }
     E::closing(&session.file);
     let real = session.backing.as_ptr();
     // SAFETY: `inode` is the driver's, which `__fput` read from the file.

@@ -9,10 +9,17 @@
 //! | operation | ours |
 //! |---|---|
 //! | `access` | none: the driver's reads and writes registers for ptrace and `/proc/PID/mem` |
+//! | `open` | of registers: the driver's, then [`Endpoint::copy_registers`] |
 //! | `close` | the driver's, then [`Endpoint::unmapped`] |
 //! | `fault` | of a file that shows objects: the driver's, unless what it shows has ended |
 //! | | of registers: past the [gate], the same, and [a doorbell](gate::doorbell) |
 //! | `may_split` | of registers: never, since the driver knows of whole mappings only |
+//!
+//! # A child's mapping that is one too many
+//!
+//! `open` cannot fail. Such a mapping of registers gets operations by which every access fails, and
+//! fork leaves its pages out. It counts all the same, since who shuts the gate looks at it, and no
+//! further child gets a copy of its original. So there are never more than twice as many as allowed.
 //!
 //! The others are the driver's own functions, which look at the mapping's file, at `vm_pgoff` and
 //! at `vm_private_data`, and at none of its operations. (One function of UVM compares them,
@@ -24,34 +31,23 @@
 //! # Locks
 //!
 //! [`Endpoint::mapped`] and [`Endpoint::unmapped`] run under the program's `mmap_lock`, mostly for
-//! writing, and the first of them under [`Gate::state`](gate) too: they must not touch the
-//! program's memory, nor wait for anybody who does.
+//! writing: they must not touch the program's memory, nor wait for anybody who does.
 
 use super::{
-    mapping::{Pages, ProgramMapping, Shown, Unmapped},
+    mapping::{Copied, Pages, ProgramMapping, Shown, Unmapped},
     session::{session, Endpoint, FileSession},
     settle::settle_later,
 };
 use crate::os_interface::{
     base::{
         creds, extra,
-        vma::{FaultHandler, LockedVma, NewVma, PageFault},
+        vma::{CopiedVma, FaultHandler, LockedVma, NewVma, PageFault},
     },
-    driver::vm_tables::VmTable,
-    gate,
+    driver::vm_tables::{Guard, VmTable},
+    gate::{self, files::GatedFile},
 };
 use core::ptr::NonNull;
 use kernel::{bindings, prelude::*};
-
-/// The treatment of pages of registers that the driver puts into a mapping as it makes it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum AtOnce {
-    /// They stay. The gate is open and is not moved meanwhile, and whoever moves it later finds the
-    /// mapping.
-    Kept,
-    /// They are taken out, and come with faults.
-    TakenOut,
-}
 
 /// A mapping that the driver has just made, of a file of ours.
 struct MadeMapping<'a, E: Endpoint> {
@@ -71,10 +67,9 @@ pub(super) unsafe fn make<E: Endpoint>(
     session: &FileSession<E>,
     file: NonNull<bindings::file>,
     vma: NewVma<'_>,
-    registers: AtOnce,
 ) -> Result<c_int> {
     // SAFETY: The contract of this function is the same.
-    let make = || unsafe { make_now(session, file, vma, registers) };
+    let make = || unsafe { make_now(session, file, vma) };
     if E::shows_objects(&session.file) {
         // As the driver's `mmap` of a file that was not prepared (nv-mmap.c, nvidia_mmap_helper).
         session.handle.while_shown(make).unwrap_or(Err(EINVAL))
@@ -92,7 +87,6 @@ unsafe fn make_now<E: Endpoint>(
     session: &FileSession<E>,
     file: NonNull<bindings::file>,
     vma: NewVma<'_>,
-    registers: AtOnce,
 ) -> Result<c_int> {
     E::may_map(&session.file)?;
     let real = session.backing.as_ptr();
@@ -119,9 +113,9 @@ unsafe fn make_now<E: Endpoint>(
     let mapping = ProgramMapping::of(*vma);
     let shown = E::mapped(&session.file, &mapping, &Pages(vma));
     let put_in_place = match shown {
-        Ok(Shown::AsMade) => made.cover(false),
+        Ok(Shown::AsMade) => made.show(),
         Ok(Shown::Later) => made.settle(mapping),
-        Ok(Shown::Gated) => made.gate(registers),
+        Ok(Shown::Gated) => made.gate(),
         Ok(Shown::Instead(_)) => Err(EINVAL),
         Err(e) => Err(e),
     };
@@ -141,14 +135,25 @@ unsafe fn make_now<E: Endpoint>(
 
 impl<E: Endpoint> MadeMapping<'_, E> {
     /// Puts operations of ours in front of the driver's.
-    fn cover(&self, gated: bool) -> Result {
+    fn cover(&self, guard: Guard) -> Result {
+        let table = self.table(guard)?;
+        // SAFETY: The session lives as long as the file, which the mapping holds, and has the
+        // backing file with its tables.
+        unsafe { self.vma.set_operations(table.operations()) };
+        Ok(())
+    }
+
+    /// Those operations.
+    fn table(&self, guard: Guard) -> Result<&VmTable> {
         let shows = E::shows_objects(&self.session.file);
-        let fault = if gated {
-            gated_fault::<E> as FaultHandler
-        } else {
-            shown_fault::<E>
+        let fault = match guard {
+            Guard::Nothing => shown_fault::<E> as FaultHandler,
+            Guard::Gate => gated_fault::<E>,
+            Guard::Wall => no_fault,
         };
+        let gated = guard != Guard::Nothing;
         let ours = extra::cgpu_covering {
+            open: gated.then_some(open::<E>),
             close: Some(close::<E>),
             fault: (gated || shows).then_some(fault),
             shows,
@@ -156,34 +161,51 @@ impl<E: Endpoint> MadeMapping<'_, E> {
         };
         let tables = self.session.backing.tables();
         // SAFETY: The driver has just given the mapping these operations.
-        let table = unsafe { tables.replacing(self.original, gated, &ours) }?;
-        // SAFETY: The session lives as long as the file, which the mapping holds, and has the
-        // backing file with its tables.
-        unsafe { self.vma.set_operations(table.operations()) };
+        unsafe { tables.replacing(self.original, guard, &ours) }
+    }
+
+    /// As [`Self::cover`], with the driver's pages.
+    fn show(&self) -> Result {
+        self.cover(Guard::Nothing)?;
+        if self.session.gated.is_some() {
+            self.vma.give_access(self.vma.start(), self.vma.end());
+        }
         Ok(())
     }
 
     /// As [`Self::cover`], and has [`Endpoint::settle`] called before the program goes on.
     fn settle(&self, mapping: ProgramMapping) -> Result {
-        self.cover(false)?;
+        self.cover(Guard::Nothing)?;
         // SAFETY: The file is being mapped, so it is open, and its session is one of `E`.
         unsafe { settle_later::<E>(self.file, mapping) }
     }
 
     /// As [`Self::cover`], behind the file's gate.
-    fn gate(&self, registers: AtOnce) -> Result {
-        let gate = E::gate(&self.session.file).ok_or(EINVAL)?;
-        // SAFETY: The file is open, and its `release` calls `leave` first.
-        unsafe { self.session.mappings.enter(gate, self.file) }?;
-        self.cover(true)?;
-        match (registers, E::doorbell(&self.session.file)) {
-            // SAFETY: A mapping of page frames, and `registers` has seen to it that its entries
-            // have no access.
-            (AtOnce::Kept, Some(doorbell)) => unsafe { doorbell.show(*self.vma) },
-            (AtOnce::Kept, None) => {}
-            (AtOnce::TakenOut, _) => self.vma.zap_frames(),
+    fn gate(&self) -> Result {
+        let gated = self.session.gated.as_ref().ok_or(EINVAL);
+        let entered = gated.and_then(|gated| self.enter(gated).map(|()| gated));
+        // SAFETY: A mapping of page frames that the kernel has entered, whose pages the driver has
+        // put in without access: see `registers`.
+        let stays = entered.is_ok_and(|gated| unsafe {
+            let doorbell = E::doorbell(&self.session.file);
+            gated.gate().give_access(*self.vma, doorbell)
+        });
+        if !stays {
+            self.vma.zap_frames();
         }
-        Ok(())
+        entered.map(|_| ())
+    }
+
+    /// Counts it as a mapping of registers, and lets who shuts the gate find it.
+    fn enter(&self, gated: &GatedFile) -> Result {
+        // For a child's copy, which cannot wait for memory.
+        self.table(Guard::Wall)?;
+        E::enter_registers(&self.session.file)?;
+        let entered = gated.enter().and_then(|()| {
+            let covered = self.cover(Guard::Gate);
+            covered.inspect_err(|_| gated.leave())
+        });
+        entered.inspect_err(|_| E::leave_registers(&self.session.file))
     }
 
     /// Undoes the driver's work. (The kernel takes the pages out of a mapping that failed, but does
@@ -205,19 +227,60 @@ unsafe extern "C" fn gated_fault<E: Endpoint>(
     let fault = unsafe { PageFault::new(vmf) };
     // SAFETY: A session of `E` had the mapping's table made, so its file is a proxied one of `E`.
     let session = unsafe { session::<E>(fault.file()) };
-    match session.mappings.gated() {
-        // SAFETY: The handler is ours around the driver's for this mapping; nothing is used
-        // afterwards.
-        Some(file) => unsafe {
-            gate::fault(file, || E::rang(&session.file), shown_fault::<E>, fault)
-        },
-        // Another thread is just putting it there: the access is tried again.
-        None => bindings::vm_fault_reason_VM_FAULT_NOPAGE,
+    let Some(file) = &session.gated else {
+        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+    };
+    let pass = || {
+        let served = session.handle.while_shown(|| {
+            // SAFETY: This handler stands in tables of ours alone, of files of `E`. Such faults of
+            // one file are served one at a time here.
+            unsafe { show_registers::<E>(session, file, fault) }
+        });
+        served.unwrap_or(bindings::vm_fault_reason_VM_FAULT_SIGBUS)
+    };
+    // SAFETY: Nothing is used afterwards.
+    unsafe { gate::fault(file, || E::rang(&session.file), pass, fault) }
+}
+
+/// Nobody can use the mapping.
+unsafe extern "C" fn no_fault(_: *mut bindings::vm_fault) -> bindings::vm_fault_t {
+    bindings::vm_fault_reason_VM_FAULT_SIGBUS
+}
+
+/// Has the driver put the pages of registers in that the gate has let pass.
+///
+/// # Safety
+///
+/// The fault is in a gated mapping of the file, whose session this is. Its faults are served one at
+/// a time.
+unsafe fn show_registers<E: Endpoint>(
+    session: &FileSession<E>,
+    file: &GatedFile,
+    fault: PageFault<'_>,
+) -> bindings::vm_fault_t {
+    let vma = fault.vma();
+    // SAFETY: It has a table of ours, as this function's contract says.
+    let Some(handler) = (unsafe { VmTable::of(vma) }).original_fault() else {
+        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+    };
+    // SAFETY: One fault at a time is here; the kernel changes the protection under the write lock
+    // only.
+    unsafe { vma.take_access() };
+    // SAFETY: It is the driver's, for this mapping.
+    let result = unsafe { fault.serve(handler) };
+    let doorbell = E::doorbell(&session.file);
+    // SAFETY: A mapping of page frames. The entries that the driver has made have no access; the
+    // others have theirs already.
+    if !unsafe { file.gate().give_access(vma, doorbell) } {
+        file.clear();
     }
+    // SAFETY: As above. No entry without access is left, which the kernel would take for one to
+    // which it may give some (do_numa_page(), mm/memory.c).
+    unsafe { vma.restore_access() };
+    result
 }
 
 /// The driver's handler for a fault in a mapping of a file that shows objects, as long as it does.
-/// For registers called under the gate's lock.
 unsafe extern "C" fn shown_fault<E: Endpoint>(
     vmf: *mut bindings::vm_fault,
 ) -> bindings::vm_fault_t {
@@ -227,46 +290,41 @@ unsafe extern "C" fn shown_fault<E: Endpoint>(
     let table = unsafe { VmTable::of(fault.vma()) };
     // SAFETY: A session of `E` had the mapping's table made, so its file is a proxied one of `E`.
     let session = unsafe { session::<E>(fault.file()) };
-    let handler = if table.is_gated() && E::doorbell(&session.file).is_some() {
-        Some(doorbell_fault::<E> as FaultHandler)
-    } else {
-        table.original_fault()
-    };
-    let served = handler.and_then(|handler| {
+    let served = table.original_fault().and_then(|handler| {
         session.handle.while_shown(|| {
-            // SAFETY: The handler is the driver's for this mapping, or ours around it.
+            // SAFETY: The handler is the driver's for this mapping.
             unsafe { fault.serve(handler) }
         })
     });
     served.unwrap_or(bindings::vm_fault_reason_VM_FAULT_SIGBUS)
 }
 
-/// The driver's handler for a fault in a mapping that shows a doorbell of ours, and that doorbell.
-/// Called under the gate's lock.
-unsafe extern "C" fn doorbell_fault<E: Endpoint>(
-    vmf: *mut bindings::vm_fault,
-) -> bindings::vm_fault_t {
-    // SAFETY: The argument of a handler that runs.
-    let fault = unsafe { PageFault::new(vmf) };
-    let vma = fault.vma();
-    // SAFETY: `shown_fault` chose this handler, in a mapping of a proxied file of `E`.
-    let session = unsafe { session::<E>(fault.file()) };
-    // SAFETY: `shown_fault` chose this handler, in a mapping with a table of ours.
-    let handler = unsafe { VmTable::of(vma) }.original_fault();
-    let (Some(doorbell), Some(handler)) = (E::doorbell(&session.file), handler) else {
-        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+/// A gated mapping was copied.
+unsafe extern "C" fn open<E: Endpoint>(vma: *mut bindings::vm_area_struct) {
+    // SAFETY: The argument of an `open` that runs.
+    let vma = unsafe { CopiedVma::new(vma) };
+    // SAFETY: This operation stands in tables of ours alone.
+    let table = unsafe { VmTable::of(*vma) };
+    // SAFETY: The kernel has copied it.
+    unsafe { table.open_original(*vma) };
+    // SAFETY: A session of `E` had the mapping's table made, so its file is a proxied one of `E`.
+    let session = unsafe { session::<E>(vma.seen().file) };
+    if let Some(gated) = &session.gated {
+        gated.copied();
+    }
+    let how = if vma.is_for_child() {
+        Copied::ByFork
+    } else {
+        Copied::ByMove
     };
-    // SAFETY: Under the gate's lock, faults in its mappings are served one at a time; the kernel
-    // changes the protection under the write lock only.
-    unsafe { vma.take_access() };
-    // SAFETY: It is the driver's, for this mapping.
-    let result = unsafe { fault.serve(handler) };
-    // SAFETY: A mapping of page frames. The entries that the driver has made have no access; the
-    // others are ours already.
-    unsafe { doorbell.show(vma) };
-    // SAFETY: The gate's lock is still held.
-    unsafe { vma.restore_access() };
-    result
+    if E::copy_registers(&session.file, how) || how == Copied::ByMove {
+        return;
+    }
+    // It was made before the mapping was.
+    if let Some(wall) = session.backing.tables().find(table.original(), Guard::Wall) {
+        // SAFETY: A mapping of page frames for a child; the session's backing file has the table.
+        unsafe { vma.spoil(wall.operations()) };
+    }
 }
 
 unsafe extern "C" fn close<E: Endpoint>(vma: *mut bindings::vm_area_struct) {
@@ -288,5 +346,11 @@ unsafe extern "C" fn close<E: Endpoint>(vma: *mut bindings::vm_area_struct) {
     // SAFETY: The mapping holds the file until after this. A session of `E` had its table made, so
     // the file is a proxied one of `E`.
     let session = unsafe { session::<E>(file) };
+    if table.guard() != Guard::Nothing {
+        if let Some(gated) = &session.gated {
+            gated.leave();
+        }
+        E::leave_registers(&session.file);
+    }
     E::unmapped(&session.file, &range, how);
 }

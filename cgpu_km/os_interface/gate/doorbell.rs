@@ -9,16 +9,10 @@
 //!
 //! # No ring goes through BAR0 meanwhile
 //!
-//! Other threads could ring between the driver's entries and ours, whatever locks are held: the
-//! processor asks for none. So the driver is shown a mapping to which nobody has access, and its
-//! entries, which have none, get it together with their new frame. The mapping's protection is what
-//! is changed for that, back and forth: in a fault under the [gate](super::gate)'s lock and a read
-//! lock of `mmap_lock`, since the kernel writes it under the write lock only, and reads it where it
-//! makes entries. A processor never remembers an entry without access, so nothing has to be
-//! flushed.
+//! The driver puts in pages that give nobody access ([`super`]). They get it together with their new
+//! frame. A processor never remembers an entry without access, so nothing has to be flushed.
 
-use crate::os_interface::base::{frame::Frame, vma::LockedVma};
-use core::ops::ControlFlow;
+use crate::os_interface::base::frame::Frame;
 use kernel::page::PAGE_SIZE;
 
 /// Pages of a doorbell's region: 64 KiB, `NVC361_NV_USERMODE__SIZE` (clc361.h), as all later
@@ -62,25 +56,10 @@ impl Doorbell {
     }
 
     /// The frame that stands for this one; itself, if it is none of the doorbell in BAR0.
-    fn instead_of(&self, frame: Frame) -> Frame {
+    pub(super) fn instead_of(&self, frame: Frame) -> Frame {
         let page = frame.number().checked_sub(self.registers);
         let page = page.and_then(|page| usize::try_from(page).ok());
         let instead = page.and_then(|page| self.window.get(page));
         instead.map_or(frame, |instead| Frame::new(*instead))
-    }
-
-    /// Puts its frames in the place of those through BAR0, and gives each entry the access that the
-    /// mapping's flags name.
-    ///
-    /// # Safety
-    ///
-    /// The mapping is one of page frames, and no processor remembers an entry of it.
-    pub(in crate::os_interface) unsafe fn show(&self, vma: LockedVma<'_>) {
-        vma.each_entry(vma.start(), vma.end(), |entry| {
-            if let Some(frame) = entry.frame() {
-                entry.set_frame(self.instead_of(frame));
-            }
-            ControlFlow::Continue(())
-        });
     }
 }

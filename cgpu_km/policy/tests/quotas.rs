@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Limits of clients, objects, events, BAR1 and host memory.
+//! Limits of clients, objects, events, BAR1, host memory, files and mappings.
 
 use super::*;
 
@@ -265,4 +265,50 @@ fn semaphore_pools_count_on_each_gpu_until_close() {
     for gpu in [GPU, OTHER_GPU] {
         assert_eq!(used(&accounting, gpu, Limited::HostMemory), 0);
     }
+}
+
+#[test]
+fn files_of_common_nodes_count_on_each_gpu() {
+    let mut accounting = accounting(64 * MIB);
+    accounting.add_share(OTHER_GPU, 64 * MIB).unwrap();
+    for gpu in [GPU, OTHER_GPU] {
+        let set = accounting.set_limit_of(gpu, Limited::Files, Some(2));
+        assert_eq!(set, Ok(()));
+    }
+    assert!(accounting.enter(None, Limited::Files));
+    assert!(accounting.enter(Some(GPU), Limited::Files));
+    assert!(!accounting.enter(Some(GPU), Limited::Files));
+    assert!(!accounting.enter(None, Limited::Files));
+    assert!(accounting.enter(Some(OTHER_GPU), Limited::Files));
+    let views = [GPU, OTHER_GPU].map(|gpu| accounting.limit_of(gpu, Limited::Files).unwrap());
+    assert_eq!(
+        views.map(|view| (view.used, view.refused)),
+        [(2, 2), (2, 0)]
+    );
+    for gpu in [None, Some(GPU), Some(OTHER_GPU)] {
+        accounting.leave(gpu, Limited::Files);
+    }
+    let left = [GPU, OTHER_GPU].map(|gpu| used(&accounting, gpu, Limited::Files));
+    assert_eq!(left, [0, 0]);
+}
+
+#[test]
+fn mappings_of_a_share_that_is_gone_stay_counted() {
+    let mut accounting = accounting(64 * MIB);
+    let set = accounting.set_limit_of(GPU, Limited::Mappings, Some(1));
+    assert_eq!(set, Ok(()));
+    assert!(accounting.enter(Some(GPU), Limited::Mappings));
+    assert!(!accounting.enter(Some(GPU), Limited::Mappings));
+    // A fork cannot be refused.
+    accounting.enter_always(GPU, Limited::Mappings);
+    let view = accounting.limit_of(GPU, Limited::Mappings).unwrap();
+    assert_eq!((view.used, view.refused), (2, 1));
+    assert!(!accounting.enter(Some(OTHER_GPU), Limited::Mappings));
+    accounting.close_file(FILE);
+    accounting.remove_share(GPU);
+    accounting.leave(Some(GPU), Limited::Mappings);
+    accounting.add_share(GPU, 64 * MIB).unwrap();
+    assert_eq!(used(&accounting, GPU, Limited::Mappings), 1);
+    accounting.leave(Some(GPU), Limited::Mappings);
+    assert!(accounting.is_idle());
 }

@@ -221,6 +221,8 @@ fn default_limit(what: Limited) -> InstanceLimit {
         Limited::Events => 4096,
         Limited::Bar1 => 240 << 20,
         Limited::HostMemory => 32 << 30,
+        Limited::Files => 20_480,
+        Limited::Mappings => 4096,
     };
     limit
 }

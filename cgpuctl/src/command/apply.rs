@@ -337,6 +337,8 @@ fn differing(saved: &SavedInstance, wish: &InstanceWish, was: &Before) -> Settin
         events: limit(Limited::Events),
         bar1: limit(Limited::Bar1),
         host_mem: limit(Limited::HostMemory),
+        files: limit(Limited::Files),
+        mappings: limit(Limited::Mappings),
     }
 }
 

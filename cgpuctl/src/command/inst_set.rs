@@ -95,6 +95,14 @@ pub(super) struct Settings {
     /// Limit of the host's memory that the driver holds. A CUDA program takes 73MB.
     #[arg(long, value_name = "SIZE|default", value_parser = amount)]
     pub(super) host_mem: Option<u64>,
+    /// Limit of open files of the nodes. A CUDA program has up to 31, and one for each mapping of
+    /// host memory and each export.
+    #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
+    pub(super) files: Option<u64>,
+    /// Limit of mappings of the GPU's registers. A CUDA program has 2, and each child that it forks
+    /// as many.
+    #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
+    pub(super) mappings: Option<u64>,
 }
 
 /// One setting of several.
@@ -229,6 +237,8 @@ impl InstSet {
             events,
             bar1,
             host_mem,
+            files,
+            mappings,
             ..
         } = self.settings;
         let limits = [
@@ -237,6 +247,8 @@ impl InstSet {
             (Limited::Events, events, "event_limit"),
             (Limited::Bar1, bar1, "bar1_limit_bytes"),
             (Limited::HostMemory, host_mem, "host_mem_limit_bytes"),
+            (Limited::Files, files, "file_limit"),
+            (Limited::Mappings, mappings, "mapping_limit"),
         ];
         let limits = limits.into_iter().filter_map(|(what, limit, key)| {
             let setting = InstSetLimit {

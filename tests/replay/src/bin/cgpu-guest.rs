@@ -6,7 +6,8 @@ use std::{path::PathBuf, process::ExitCode};
 use cgpu_replay::{
     answers,
     guest::{
-        attacks, bench, chaos, hammer, inside, race, rm, scale, soak, storm, suite, waits, weights,
+        attacks, bench, chaos, hammer, inside, race, rm, scale, shut, soak, storm, suite, waits,
+        weights,
     },
     orchestrate,
     record::Trace,
@@ -66,6 +67,12 @@ enum GuestCommand {
         /// Processes at the same time.
         #[arg(long, default_value_t = 1000)]
         processes: u32,
+    },
+    /// How long a gate takes to shut, by the number of mappings behind it. Prints a JSON list.
+    Shut {
+        /// Numbers of mappings, multiples of 8.
+        #[arg(default_values_t = [16, 1000, 4096])]
+        mappings: Vec<u32>,
     },
     /// Processes of two tenants take and give memory in every way at once and are killed meanwhile.
     /// Prints a JSON object.
@@ -213,6 +220,10 @@ fn work(command: GuestCommand) -> Result<bool, String> {
             let report = scale::run(objects, processes)?;
             print(&report)?;
             Ok(report.wrong.is_empty() && report.kernel_warnings == 0)
+        }
+        GuestCommand::Shut { mappings } => {
+            print(&shut::run(&mappings)?)?;
+            Ok(true)
         }
         GuestCommand::StormMemory {
             seconds,

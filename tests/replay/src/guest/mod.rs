@@ -12,6 +12,7 @@ pub mod process;
 pub mod race;
 pub mod rm;
 pub mod scale;
+pub mod shut;
 pub mod soak;
 pub mod storm;
 pub mod suite;

@@ -19,6 +19,7 @@ mod attack;
 mod channels;
 mod clients;
 mod controls;
+mod crowds;
 mod escapes;
 mod files;
 mod groups;
@@ -150,6 +151,7 @@ fn own() -> impl Iterator<Item = &'static Own> {
         log::ATTACKS,
         host_memory::ATTACKS,
         groups::ATTACKS,
+        crowds::ATTACKS,
     ]
     .into_iter()
     .flatten()

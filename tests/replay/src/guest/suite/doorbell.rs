@@ -308,7 +308,7 @@ fn killed() -> Verdict {
 }
 
 /// The status of a process that ends soon.
-pub(super) fn ended(child: i32) -> Result<i32, String> {
+pub(in crate::guest) fn ended(child: i32) -> Result<i32, String> {
     let mut status = 0;
     wait_for("ended", || {
         // SAFETY: the status is there to be written.

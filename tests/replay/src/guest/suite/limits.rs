@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How much an instance may have of what all share: clients, objects, events, host memory.
+//! How much an instance may have of what all share: clients, objects, events, host memory, files,
+//! mappings of registers.
 
 use cgpu_uapi::{Cause, InstanceLimit, Limited, LIMIT_DEFAULT};
 
-use super::doorbell::{ended, wait_for, while_frozen};
+use super::{
+    doorbell::{ended, wait_for, while_frozen},
+    mappings::{self, doorbell_file, map_doorbell, map_file, read, DOORBELL},
+};
 use crate::{
     guest::{
         instance::Instance,
         process::spawn,
         rm,
-        tools::{at, control, equal, sys, RefusalsAllowed, Test, Verdict, GPU, MIB},
+        tools::{at, control, equal, fails, sys, RefusalsAllowed, Test, Verdict, GPU, MIB},
     },
     sys as os,
 };
@@ -18,6 +22,8 @@ pub(super) const TESTS: &[Test] = &[
     ("limits: clients and objects, changed while in use", live),
     ("limits: a neighbour has its own", neighbours),
     ("limits: host memory, changed while in use", host_memory),
+    ("limits: files, changed while in use", files),
+    ("limits: mappings of registers", register_mappings),
     ("limits: after many refusals calls wait", waits),
 ];
 
@@ -125,6 +131,99 @@ fn host_memory() -> Verdict {
         &limit(&instance, Limited::HostMemory)?.used,
         &0,
     )
+}
+
+/// Opens a node of an instance.
+fn file(instance: &Instance, node: &str) -> Result<i32, os::Errno> {
+    let path = format!("{}/{node}", instance.folder());
+    os::open(&path, libc::O_RDWR | libc::O_CLOEXEC)
+}
+
+fn files() -> Verdict {
+    let instance = Instance::new("manyfiles", 256 * MIB)?;
+    let seen = limit(&instance, Limited::Files)?;
+    equal("the default", &seen.limit, &(16_384 + 128))?;
+    set(&instance, Limited::Files, 3)?;
+    let client = instance.client()?;
+    let third = sys("a third", file(&instance, "nvidia0"))?;
+    for node in ["nvidia0", "nvidiactl", "nvidia-uvm"] {
+        fails(node, file(&instance, node).map(drop), libc::ENOMEM)?;
+    }
+    set(&instance, Limited::Files, 4)?;
+    let fourth = sys("with a higher limit", file(&instance, "nvidia-uvm"))?;
+    sys("close", os::close(third))?;
+    let seen = limit(&instance, Limited::Files)?;
+    equal("counted", &(seen.used, seen.refused), &(3, 3))?;
+    sys("close", os::close(fourth))?;
+    client.close();
+    equal("after all", &limit(&instance, Limited::Files)?.used, &0)
+}
+
+/// The process that a child is can read the registers, or how it ended.
+fn child_reads(address: u64) -> Result<i32, String> {
+    let child = spawn(|| {
+        read(address);
+        0
+    });
+    ended(sys("fork", child)?)
+}
+
+fn register_mappings() -> Verdict {
+    let instance = Instance::new("registers", 256 * MIB)?;
+    let client = instance.client()?;
+    set(&instance, Limited::Mappings, 1)?;
+    let counted = |used: u64, refused: u64| {
+        let seen = limit(&instance, Limited::Mappings)?;
+        equal("counted", &(seen.used, seen.refused), &(used, refused))
+    };
+    let address = map_doorbell(&instance, &client)?;
+    let fd = doorbell_file(&instance, &client)?;
+    let second = || os::mmap(0, DOORBELL, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
+    fails("a second", second().map(drop), libc::EAGAIN)?;
+    counted(1, 1)?;
+    // Memory is another matter.
+    let memory = mappings::map_memory(&instance, &client, OBJECT)?;
+    counted(1, 1)?;
+    mappings::unmap(memory, 4096)?;
+    // A mapping that is moved is there twice for a moment.
+    let place = sys(
+        "a place",
+        os::mmap(
+            0,
+            DOORBELL,
+            0,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        ),
+    )?;
+    // SAFETY: what lies there was just mapped, for this.
+    sys("mremap", unsafe {
+        os::move_mapping(address, place, DOORBELL)
+    })?;
+    let address = place;
+    read(address);
+    counted(1, 1)?;
+    equal("a child", &child_reads(address)?, &libc::SIGBUS)?;
+    // Its end is told when its parent knows of it, or a little later.
+    wait_for(
+        "gone",
+        || Ok(limit(&instance, Limited::Mappings)?.used == 1),
+    )?;
+    counted(1, 2)?;
+    // No copy is made any more.
+    equal("another", &child_reads(address)?, &libc::SIGSEGV)?;
+    counted(1, 2)?;
+    read(address);
+    set(&instance, Limited::Mappings, LIMIT_DEFAULT)?;
+    let other = map_file(0, DOORBELL, fd)?;
+    counted(2, 2)?;
+    equal("a child with room", &child_reads(other)?, &0)?;
+    sys("close", os::close(fd))?;
+    mappings::unmap(address, DOORBELL)?;
+    mappings::unmap(other, DOORBELL)?;
+    client.close();
+    counted(0, 2)
 }
 
 /// Whether a process sleeps before a call, in the state `S`: it can be killed, stopped and frozen.

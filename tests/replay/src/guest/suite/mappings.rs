@@ -42,7 +42,7 @@ fn map_page(instance: &Instance, client: &rm::Client) -> Result<(i32, u64), Stri
     Ok((fd, address))
 }
 
-pub(super) fn read(address: u64) -> u32 {
+pub(in crate::guest) fn read(address: u64) -> u32 {
     // SAFETY: the tests read pages that they have mapped.
     unsafe { (address as *const u32).read_volatile() }
 }
@@ -160,6 +160,23 @@ pub(in crate::guest) fn map_file(address: u64, len: u64, fd: i32) -> Result<u64,
     )
 }
 
+/// A page of the GPU's memory, through a file that is closed again.
+pub(super) fn map_memory(
+    instance: &Instance,
+    client: &rm::Client,
+    object: u32,
+) -> Result<u64, String> {
+    at("memory", client.memory(object, PAGE))?;
+    let path = format!("{}/nvidia{GPU}", instance.folder());
+    let fd = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
+    let names = (client.handle, rm::DEVICE_HANDLE, object);
+    let told = rm::map(client.ctl, names, PAGE, rm::MAP_OF_MEMORY, fd);
+    at("RM_MAP_MEMORY", told)?;
+    let address = map_file(0, PAGE, fd)?;
+    sys("close", os::close(fd))?;
+    Ok(address)
+}
+
 /// A mapping of `len` bytes of an object through such a file, which is closed again.
 fn map_object(folder: &str, client: &rm::Client, len: u64) -> Result<u64, String> {
     let fd = object_file(folder, client, len)?;
@@ -183,6 +200,14 @@ pub(super) fn map_other_page(
 /// A file by which the doorbell that a client has mapped already may be mapped once more.
 pub(in crate::guest) fn doorbell_file(folder: &str, client: &rm::Client) -> Result<i32, String> {
     object_file(folder, client, DOORBELL)
+}
+
+/// The doorbell that a client has mapped already, through another file, which is closed again.
+pub(in crate::guest) fn map_once_more(
+    instance: &Instance,
+    client: &rm::Client,
+) -> Result<u64, String> {
+    map_object(&instance.folder(), client, DOORBELL)
 }
 
 /// The doorbell, mapped as CUDA does it.

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The files whose mappings are behind a gate.
+//!
+//! A file is in a gate's list as long as it has a mapping of registers. The list is behind a
+//! spinlock, under which nobody takes memory or sleeps: who shuts the gate waits for no task of a
+//! program. It holds the lock to take the next file of the list, and takes the pages out of that
+//! one without it. A file that is closed meanwhile waits for that.
+
+use super::Gate;
+use crate::os_interface::base::{extra, wait::Semaphore};
+use core::ptr::NonNull;
+use kernel::{
+    alloc::KVVec,
+    bindings, new_spinlock,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, SpinLock,
+    },
+};
+
+/// The files of a gate.
+#[pin_data]
+pub(super) struct GatedFiles {
+    #[pin]
+    state: SpinLock<FilesState>,
+    /// Given when a file that is to be closed is no longer visited.
+    #[pin]
+    left: Semaphore,
+}
+
+struct FilesState {
+    files: KVVec<FileMappings>,
+    /// So many files of the list, from its beginning, are still to be visited.
+    ahead: usize,
+    /// The file whose pages are being taken out.
+    visited: Option<FileMappings>,
+    /// It is to be closed, and its task waits.
+    is_waited_for: bool,
+}
+
+/// All mappings of one file.
+///
+/// # Invariants
+///
+/// The file is open, or its `release` has not gone past [`GatedFile::close`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct FileMappings(NonNull<bindings::address_space>);
+
+// SAFETY: By the invariant it is valid; the kernel's functions for it may be called by any task.
+unsafe impl Send for FileMappings {}
+// SAFETY: A shared reference is only compared.
+unsafe impl Sync for FileMappings {}
+
+impl GatedFiles {
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            state <- new_spinlock!(FilesState {
+                files: KVVec::new(),
+                ahead: 0,
+                visited: None,
+                is_waited_for: false,
+            }),
+            left <- Semaphore::new(0),
+        })
+    }
+
+    /// Takes the pages out of all mappings of the files that are in the list now. One task at a
+    /// time.
+    pub(super) fn clear(&self) {
+        let mut state = self.state.lock();
+        state.ahead = state.files.len();
+        drop(state);
+        while let Some(file) = self.next() {
+            file.clear();
+            let mut state = self.state.lock();
+            state.visited = None;
+            let is_waited_for = core::mem::take(&mut state.is_waited_for);
+            drop(state);
+            if is_waited_for {
+                self.left.give();
+            }
+        }
+    }
+
+    /// The next file to be visited.
+    fn next(&self) -> Option<FileMappings> {
+        let mut state = self.state.lock();
+        state.ahead = state.ahead.checked_sub(1)?;
+        state.visited = state.files.get(state.ahead).copied();
+        state.visited
+    }
+
+    /// Makes room for a file more than there is room for.
+    fn grow(&self) -> Result {
+        let room = self.state.lock().files.capacity();
+        let room = room.saturating_mul(2).max(4);
+        let mut larger = KVVec::with_capacity(room, GFP_KERNEL)?;
+        let mut state = self.state.lock();
+        if state.files.capacity() < larger.capacity() {
+            for file in state.files.iter() {
+                // There is room for more.
+                let _ = larger.push_within_capacity(*file);
+            }
+            core::mem::swap(&mut state.files, &mut larger);
+        }
+        drop(state);
+        // The smaller one is freed without the lock.
+        drop(larger);
+        Ok(())
+    }
+}
+
+impl FilesState {
+    fn remove(&mut self, file: FileMappings) {
+        if let Some(at) = self.files.iter().position(|other| *other == file) {
+            let _ = self.files.remove(at);
+            // Those behind it move up.
+            if at < self.ahead {
+                self.ahead -= 1;
+            }
+        }
+    }
+}
+
+impl FileMappings {
+    /// Takes all pages out.
+    fn clear(self) {
+        // SAFETY: By its invariant it is valid.
+        unsafe { bindings::unmap_mapping_range(self.0.as_ptr(), 0, 0, 1) };
+    }
+}
+
+/// A file that may have mappings behind a gate.
+pub(in crate::os_interface) struct GatedFile {
+    gate: Arc<Gate>,
+    file: FileMappings,
+    /// Mappings that are behind the gate. Changed under the lock of the list.
+    mappings: Atomic<u64>,
+}
+
+impl GatedFile {
+    /// A file that has no mappings yet.
+    ///
+    /// # Safety
+    ///
+    /// `file` is open, keeps its list of mappings, and [`GatedFile::close`] is called before it is
+    /// closed.
+    pub(in crate::os_interface) unsafe fn new(
+        gate: Arc<Gate>,
+        file: NonNull<bindings::file>,
+    ) -> Option<Self> {
+        // SAFETY: The file is open, as this function's contract says.
+        let mappings = unsafe { extra::cgpu_shim_mappings(file.as_ptr()) };
+        // INVARIANT: This function's contract.
+        Some(Self {
+            gate,
+            file: FileMappings(NonNull::new(mappings)?),
+            mappings: Atomic::new(0),
+        })
+    }
+
+    /// Its gate.
+    pub(in crate::os_interface) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    /// It gets a mapping. The pages that this has are found from now on.
+    pub(in crate::os_interface) fn enter(&self) -> Result {
+        loop {
+            let mut state = self.gate.files.state.lock();
+            let before = self.mappings.load(Relaxed);
+            if before != 0 || state.files.push_within_capacity(self.file).is_ok() {
+                self.mappings.store(before.saturating_add(1), Relaxed);
+                return Ok(());
+            }
+            drop(state);
+            self.gate.files.grow()?;
+        }
+    }
+
+    /// One of its mappings, which is still there, was copied.
+    pub(in crate::os_interface) fn copied(&self) {
+        let _state = self.gate.files.state.lock();
+        let before = self.mappings.load(Relaxed);
+        self.mappings.store(before.saturating_add(1), Relaxed);
+    }
+
+    /// One of its mappings is gone.
+    pub(in crate::os_interface) fn leave(&self) {
+        let mut state = self.gate.files.state.lock();
+        let left = self.mappings.load(Relaxed).saturating_sub(1);
+        self.mappings.store(left, Relaxed);
+        if left == 0 {
+            state.remove(self.file);
+        }
+    }
+
+    /// Takes all pages out of its mappings.
+    pub(in crate::os_interface) fn clear(&self) {
+        self.file.clear();
+    }
+
+    /// It is going to be closed, and nothing of it is mapped any more.
+    pub(in crate::os_interface) fn close(&self) {
+        let files = &self.gate.files;
+        let mut state = files.state.lock();
+        if state.visited == Some(self.file) {
+            state.is_waited_for = true;
+            drop(state);
+            files.left.take_always();
+        }
+    }
+}
