@@ -177,7 +177,7 @@ fn register_mappings() -> Verdict {
         equal("counted", &(seen.used, seen.refused), &(used, refused))
     };
     let address = map_doorbell(&instance, &client)?;
-    let fd = doorbell_file(&instance, &client)?;
+    let fd = doorbell_file(&instance.folder(), &client)?;
     let second = || os::mmap(0, DOORBELL, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
     fails("a second", second().map(drop), libc::EAGAIN)?;
     counted(1, 1)?;
