@@ -26,9 +26,9 @@
 //!
 //! # Locks
 //!
-//! [`Gate::state`] and the list of [files] are behind spinlocks, taken under `mmap_lock` and whatever
-//! the driver holds in its fault handler. Under the first, entries of page tables are changed, which
-//! have a lock each. An access is reported without them.
+//! [`Gate::state`] and the list of [files] are behind spinlocks, taken under `mmap_lock`. Under the
+//! first, entries of page tables are changed, which have a lock each. An access is reported without
+//! them.
 
 pub(super) mod doorbell;
 pub(super) mod files;
