@@ -13,7 +13,7 @@ use crate::{
         base::{creds::KeptCreds, extra},
         calls::{caller::Caller, open_file::OpenFile, worker::QueueKey},
         driver::backing_file::BackingFile,
-        gate::{doorbell::Doorbell, files::GatedFile, Gate},
+        gate::{doorbell::Doorbell, Gate, GatedFile},
         scratch::recent::Recent,
     },
     proxy::UserAddr,

@@ -44,7 +44,7 @@ use crate::os_interface::{
         vma::{CopiedVma, FaultHandler, LockedVma, NewVma, PageFault},
     },
     driver::vm_tables::{Guard, VmTable},
-    gate::{self, files::GatedFile},
+    gate::{self, GatedFile},
 };
 use core::ptr::NonNull;
 use kernel::{bindings, prelude::*};
