@@ -51,7 +51,7 @@ pub use driver::{
 };
 pub use files::{
     held::HeldFile,
-    mapping::{Copied, Pages, ProgramMapping, Shown, Unmapped},
+    mapping::{CopiedBy, Pages, ProgramMapping, Shown, Unmapped},
     session::Endpoint,
 };
 pub use gate::{doorbell::Doorbell, Gate};

@@ -5,7 +5,7 @@
 use super::{ioctl, mapped, settle, unmapped};
 use crate::{
     os_interface::{
-        self, BackingFile, Caller, Copied, Doorbell, Gate, OpenFile, Pages, ProgramMapping,
+        self, BackingFile, Caller, CopiedBy, Doorbell, Gate, OpenFile, Pages, ProgramMapping,
         QueueKey, Shown, Unmapped, UserAddr,
     },
     policy::sched::InstanceId,
@@ -98,7 +98,7 @@ impl os_interface::Endpoint for TenantNode {
         file.enter_registers().then_some(()).ok_or(EAGAIN)
     }
 
-    fn copy_registers(file: &TenantFile, how: Copied) -> bool {
+    fn copy_registers(file: &TenantFile, how: CopiedBy) -> bool {
         file.copy_registers(how)
     }
 

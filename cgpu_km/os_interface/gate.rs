@@ -26,12 +26,12 @@
 //!
 //! # Locks
 //!
-//! [`Gate::state`] and the list of [files] are behind spinlocks, taken under `mmap_lock` and whatever
-//! the driver holds in its fault handler. Under the first, entries of page tables are changed, which
-//! have a lock each. An access is reported without them.
+//! [`Gate::state`] and the list of [files] are behind spinlocks, taken under `mmap_lock`. Under the
+//! first, entries of page tables are changed, which have a lock each. An access is reported without
+//! them.
 
 pub(super) mod doorbell;
-pub(super) mod files;
+mod files;
 
 use super::base::{
     file_ref::FileRef,
@@ -41,7 +41,7 @@ use super::base::{
 use crate::policy::sched::Position;
 use core::{ops::ControlFlow, ptr::NonNull};
 use doorbell::Doorbell;
-use files::{GatedFile, GatedFiles};
+use files::{FileMappings, GatedFiles};
 use kernel::{
     bindings, new_spinlock,
     prelude::*,
@@ -210,6 +210,61 @@ impl Gate {
             at = next;
         }
         true
+    }
+}
+
+/// A file that may have mappings behind a gate.
+pub(super) struct GatedFile {
+    gate: Arc<Gate>,
+    file: FileMappings,
+    /// Mappings that are behind the gate. Changed under the lock of the list.
+    mappings: Atomic<u64>,
+}
+
+impl GatedFile {
+    /// A file that has no mappings yet.
+    ///
+    /// # Safety
+    ///
+    /// `file` is open, keeps its list of mappings, and [`GatedFile::close`] is called before it is
+    /// closed.
+    pub(super) unsafe fn new(gate: Arc<Gate>, file: NonNull<bindings::file>) -> Option<Self> {
+        Some(Self {
+            gate,
+            // SAFETY: This function's contract is the same.
+            file: unsafe { FileMappings::of(file) }?,
+            mappings: Atomic::new(0),
+        })
+    }
+
+    /// Its gate.
+    pub(super) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    /// It gets a mapping. The pages that this has are found from now on.
+    pub(super) fn enter(&self) -> Result {
+        self.gate.files.enter(self.file, &self.mappings)
+    }
+
+    /// One of its mappings, which is still there, was copied.
+    pub(super) fn copied(&self) {
+        self.gate.files.copied(&self.mappings);
+    }
+
+    /// One of its mappings is gone.
+    pub(super) fn leave(&self) {
+        self.gate.files.leave(self.file, &self.mappings);
+    }
+
+    /// Takes all pages out of its mappings.
+    pub(super) fn clear(&self) {
+        self.file.clear();
+    }
+
+    /// It is going to be closed, and nothing of it is mapped any more.
+    pub(super) fn close(&self) {
+        self.gate.files.close(self.file);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     os_interface::{
         rmapi::KernelClient,
         shared_page::{Shadow, ShownPage},
-        BackingFile, Copied, Doorbell, Frame, OpenFile,
+        BackingFile, CopiedBy, Doorbell, Frame, OpenFile,
     },
     policy::{FileId, GpuId, Limited},
 };
@@ -156,19 +156,19 @@ impl TenantFile {
     }
 
     /// Counts a copy of one; `false`: it is too many, and counts all the same.
-    pub fn copy_registers(&self, how: Copied) -> bool {
+    pub fn copy_registers(&self, how: CopiedBy) -> bool {
         let TenantNode::Gpu(instance) = self.endpoint() else {
             return true;
         };
         let gpu = instance.gpu().id();
         let fits = self.tenant().with_accounting(|accounting| {
-            let fits = how == Copied::ByFork && accounting.enter(Some(gpu), Limited::Mappings);
+            let fits = how == CopiedBy::Fork && accounting.enter(Some(gpu), Limited::Mappings);
             if !fits {
                 accounting.enter_always(gpu, Limited::Mappings);
             }
             fits
         });
-        if how == Copied::ByFork && !fits {
+        if how == CopiedBy::Fork && !fits {
             instance.tell_of_mappings();
         }
         fits

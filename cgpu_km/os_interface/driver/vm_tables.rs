@@ -17,7 +17,7 @@ use kernel::{bindings, prelude::*, sync::SetOnce};
 /// that make the same table at once can take a place each.
 const KINDS: usize = 8;
 
-/// What stands before a mapping.
+/// The guard of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::os_interface) enum Guard {
     /// Nothing.
@@ -64,7 +64,7 @@ impl VmTable {
         (&raw const self.operations).cast()
     }
 
-    /// What the mapping is behind.
+    /// The guard that the mapping is behind.
     pub(in crate::os_interface) fn guard(&self) -> Guard {
         self.guard
     }

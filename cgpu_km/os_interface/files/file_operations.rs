@@ -38,7 +38,7 @@ use crate::{
         },
         calls::{caller::Caller, open_file::OpenFile},
         driver::backing_file::BackingFile,
-        gate::files::GatedFile,
+        gate::GatedFile,
         scratch::recent::Recent,
     },
     proxy::UserAddr,

@@ -129,9 +129,9 @@ impl Pages<'_> {
 
 /// How a mapping of registers came to be there twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Copied {
+pub enum CopiedBy {
     /// For a child of fork.
-    ByFork,
+    Fork,
     /// It is moved: the other one goes.
-    ByMove,
+    Move,
 }

@@ -5,7 +5,7 @@
 //! own table of operations instead, so it is found from `f_op`: no lookup, no lock.
 
 use super::{
-    mapping::{Copied, Pages, ProgramMapping, Shown, Unmapped},
+    mapping::{CopiedBy, Pages, ProgramMapping, Shown, Unmapped},
     opening::{NodeSide, OwnMappings, OwnedFile},
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
         base::{creds::KeptCreds, extra},
         calls::{caller::Caller, open_file::OpenFile, worker::QueueKey},
         driver::backing_file::BackingFile,
-        gate::{doorbell::Doorbell, files::GatedFile, Gate},
+        gate::{doorbell::Doorbell, Gate, GatedFile},
         scratch::recent::Recent,
     },
     proxy::UserAddr,
@@ -92,9 +92,9 @@ pub trait Endpoint: Send + Sync + 'static {
         Ok(())
     }
 
-    /// A mapping of registers was copied. `false` for [`Copied::ByFork`]: it is one too many, and
+    /// A mapping of registers was copied. `false` for [`CopiedBy::Fork`]: it is one too many, and
     /// nobody can use it; it is there all the same.
-    fn copy_registers(_file: &Self::File, _how: Copied) -> bool {
+    fn copy_registers(_file: &Self::File, _how: CopiedBy) -> bool {
         true
     }
 

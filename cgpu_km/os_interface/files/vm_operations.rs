@@ -19,7 +19,7 @@
 //!
 //! `open` cannot fail. Such a mapping of registers gets operations by which every access fails, and
 //! fork leaves its pages out. It counts all the same, since who shuts the gate looks at it, and no
-//! further child gets a copy of its original. So there are never more than twice as many as allowed.
+//! further child gets a copy of its original. So there are at most twice as many as allowed.
 //!
 //! The others are the driver's own functions, which look at the mapping's file, at `vm_pgoff` and
 //! at `vm_private_data`, and at none of its operations. (One function of UVM compares them,
@@ -34,7 +34,7 @@
 //! writing: they must not touch the program's memory, nor wait for anybody who does.
 
 use super::{
-    mapping::{Copied, Pages, ProgramMapping, Shown, Unmapped},
+    mapping::{CopiedBy, Pages, ProgramMapping, Shown, Unmapped},
     session::{session, Endpoint, FileSession},
     settle::settle_later,
 };
@@ -44,7 +44,7 @@ use crate::os_interface::{
         vma::{CopiedVma, FaultHandler, LockedVma, NewVma, PageFault},
     },
     driver::vm_tables::{Guard, VmTable},
-    gate::{self, files::GatedFile},
+    gate::{self, GatedFile},
 };
 use core::ptr::NonNull;
 use kernel::{bindings, prelude::*};
@@ -313,11 +313,11 @@ unsafe extern "C" fn open<E: Endpoint>(vma: *mut bindings::vm_area_struct) {
         gated.copied();
     }
     let how = if vma.is_for_child() {
-        Copied::ByFork
+        CopiedBy::Fork
     } else {
-        Copied::ByMove
+        CopiedBy::Move
     };
-    if E::copy_registers(&session.file, how) || how == Copied::ByMove {
+    if E::copy_registers(&session.file, how) || how == CopiedBy::Move {
         return;
     }
     // It was made before the mapping was.

@@ -9,8 +9,8 @@
 //!
 //! # No ring goes through BAR0 meanwhile
 //!
-//! The driver puts in pages that give nobody access ([`super`]). They get it together with their new
-//! frame. A processor never remembers an entry without access, so nothing has to be flushed.
+//! The driver puts in pages that give nobody access ([`super`]). They get it together with their
+//! new frame. A processor never remembers an entry without access, so nothing has to be flushed.
 
 use crate::os_interface::base::frame::Frame;
 use kernel::page::PAGE_SIZE;

@@ -6,7 +6,6 @@
 //! program. It holds the lock to take the next file of the list, and takes the pages out of that
 //! one without it. A file that is closed meanwhile waits for that.
 
-use super::Gate;
 use crate::os_interface::base::{extra, wait::Semaphore};
 use core::ptr::NonNull;
 use kernel::{
@@ -15,7 +14,7 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{Atomic, Relaxed},
-        Arc, SpinLock,
+        SpinLock,
     },
 };
 
@@ -43,9 +42,9 @@ struct FilesState {
 ///
 /// # Invariants
 ///
-/// The file is open, or its `release` has not gone past [`GatedFile::close`].
+/// The file is open, or its `release` has not gone past [`GatedFiles::close`].
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct FileMappings(NonNull<bindings::address_space>);
+pub(super) struct FileMappings(NonNull<bindings::address_space>);
 
 // SAFETY: By the invariant it is valid; the kernel's functions for it may be called by any task.
 unsafe impl Send for FileMappings {}
@@ -80,6 +79,47 @@ impl GatedFiles {
             if is_waited_for {
                 self.left.give();
             }
+        }
+    }
+
+    /// A file gets a mapping more; `mappings` counts those that it has.
+    pub(super) fn enter(&self, file: FileMappings, mappings: &Atomic<u64>) -> Result {
+        loop {
+            let mut state = self.state.lock();
+            let before = mappings.load(Relaxed);
+            if before != 0 || state.files.push_within_capacity(file).is_ok() {
+                mappings.store(before.saturating_add(1), Relaxed);
+                return Ok(());
+            }
+            drop(state);
+            self.grow()?;
+        }
+    }
+
+    /// One of a file's mappings, which is still there, was copied.
+    pub(super) fn copied(&self, mappings: &Atomic<u64>) {
+        let _state = self.state.lock();
+        let before = mappings.load(Relaxed);
+        mappings.store(before.saturating_add(1), Relaxed);
+    }
+
+    /// One of a file's mappings is gone.
+    pub(super) fn leave(&self, file: FileMappings, mappings: &Atomic<u64>) {
+        let mut state = self.state.lock();
+        let left = mappings.load(Relaxed).saturating_sub(1);
+        mappings.store(left, Relaxed);
+        if left == 0 {
+            state.remove(file);
+        }
+    }
+
+    /// A file without mappings is going to be closed.
+    pub(super) fn close(&self, file: FileMappings) {
+        let mut state = self.state.lock();
+        if state.visited == Some(file) {
+            state.is_waited_for = true;
+            drop(state);
+            self.left.take_always();
         }
     }
 
@@ -124,91 +164,22 @@ impl FilesState {
 }
 
 impl FileMappings {
-    /// Takes all pages out.
-    fn clear(self) {
-        // SAFETY: By its invariant it is valid.
-        unsafe { bindings::unmap_mapping_range(self.0.as_ptr(), 0, 0, 1) };
-    }
-}
-
-/// A file that may have mappings behind a gate.
-pub(in crate::os_interface) struct GatedFile {
-    gate: Arc<Gate>,
-    file: FileMappings,
-    /// Mappings that are behind the gate. Changed under the lock of the list.
-    mappings: Atomic<u64>,
-}
-
-impl GatedFile {
-    /// A file that has no mappings yet.
+    /// Those of an open file.
     ///
     /// # Safety
     ///
-    /// `file` is open, keeps its list of mappings, and [`GatedFile::close`] is called before it is
+    /// `file` is open, keeps its list of mappings, and [`GatedFiles::close`] is called before it is
     /// closed.
-    pub(in crate::os_interface) unsafe fn new(
-        gate: Arc<Gate>,
-        file: NonNull<bindings::file>,
-    ) -> Option<Self> {
+    pub(super) unsafe fn of(file: NonNull<bindings::file>) -> Option<Self> {
         // SAFETY: The file is open, as this function's contract says.
         let mappings = unsafe { extra::cgpu_shim_mappings(file.as_ptr()) };
         // INVARIANT: This function's contract.
-        Some(Self {
-            gate,
-            file: FileMappings(NonNull::new(mappings)?),
-            mappings: Atomic::new(0),
-        })
+        NonNull::new(mappings).map(Self)
     }
 
-    /// Its gate.
-    pub(in crate::os_interface) fn gate(&self) -> &Arc<Gate> {
-        &self.gate
-    }
-
-    /// It gets a mapping. The pages that this has are found from now on.
-    pub(in crate::os_interface) fn enter(&self) -> Result {
-        loop {
-            let mut state = self.gate.files.state.lock();
-            let before = self.mappings.load(Relaxed);
-            if before != 0 || state.files.push_within_capacity(self.file).is_ok() {
-                self.mappings.store(before.saturating_add(1), Relaxed);
-                return Ok(());
-            }
-            drop(state);
-            self.gate.files.grow()?;
-        }
-    }
-
-    /// One of its mappings, which is still there, was copied.
-    pub(in crate::os_interface) fn copied(&self) {
-        let _state = self.gate.files.state.lock();
-        let before = self.mappings.load(Relaxed);
-        self.mappings.store(before.saturating_add(1), Relaxed);
-    }
-
-    /// One of its mappings is gone.
-    pub(in crate::os_interface) fn leave(&self) {
-        let mut state = self.gate.files.state.lock();
-        let left = self.mappings.load(Relaxed).saturating_sub(1);
-        self.mappings.store(left, Relaxed);
-        if left == 0 {
-            state.remove(self.file);
-        }
-    }
-
-    /// Takes all pages out of its mappings.
-    pub(in crate::os_interface) fn clear(&self) {
-        self.file.clear();
-    }
-
-    /// It is going to be closed, and nothing of it is mapped any more.
-    pub(in crate::os_interface) fn close(&self) {
-        let files = &self.gate.files;
-        let mut state = files.state.lock();
-        if state.visited == Some(self.file) {
-            state.is_waited_for = true;
-            drop(state);
-            files.left.take_always();
-        }
+    /// Takes all pages out.
+    pub(super) fn clear(self) {
+        // SAFETY: By its invariant it is valid.
+        unsafe { bindings::unmap_mapping_range(self.0.as_ptr(), 0, 0, 1) };
     }
 }

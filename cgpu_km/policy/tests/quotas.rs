@@ -293,7 +293,7 @@ fn files_of_common_nodes_count_on_each_gpu() {
 }
 
 #[test]
-fn mappings_of_a_share_that_is_gone_stay_counted() {
+fn mappings_outlive_their_share() {
     let mut accounting = accounting(64 * MIB);
     let set = accounting.set_limit_of(GPU, Limited::Mappings, Some(1));
     assert_eq!(set, Ok(()));

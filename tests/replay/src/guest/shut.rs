@@ -17,7 +17,7 @@ use super::{
     process::spawn,
     suite::{
         doorbell::{ended, put, status, wait_for},
-        mappings::{map_doorbell, map_once_more, read},
+        mappings::{map_doorbell, map_once_more, read, unmap, DOORBELL},
     },
     tools::{equal, sys, Verdict, GIB},
 };
@@ -82,6 +82,9 @@ fn measure(mappings: u32) -> Result<ShutTime, String> {
     for child in children {
         sys("kill", os::kill(child, libc::SIGKILL))?;
         ended(child)?;
+    }
+    for address in addresses {
+        unmap(address, DOORBELL)?;
     }
     client.close();
     Ok(ShutTime {

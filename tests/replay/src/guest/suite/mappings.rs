@@ -52,7 +52,7 @@ pub(in crate::guest) fn write(address: u64, value: u32) {
     unsafe { (address as *mut u32).write_volatile(value) };
 }
 
-pub(super) fn unmap(address: u64, len: u64) -> Verdict {
+pub(in crate::guest) fn unmap(address: u64, len: u64) -> Verdict {
     // SAFETY: nothing of the program lies in a range that the driver gave.
     sys("munmap", unsafe { os::munmap(address, len) })
 }
