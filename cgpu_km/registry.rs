@@ -588,16 +588,13 @@ impl Admin {
         let driver = self.driver.ok_or(Cause::DriverMissing)?;
         let minor = gpu.facts().minor;
         let backing = attach::open_gpu(minor)?;
-        let worker = Worker::start(minor, backing.clone())?;
-        let shared_data = match attach::shared_data(&driver, gpu.facts(), &backing)? {
-            Some(page) => Some(Arc::new(page, GFP_KERNEL)?),
-            None => None,
-        };
+        let shared_data = attach::shared_data(&driver, gpu.facts(), &backing)?;
+        let shared_data = shared_data.map(|page| Arc::new(page, GFP_KERNEL));
         Ok(OpenGpu {
             card: attach::card(gpu.facts())?,
+            worker: Arc::new(Worker::start(minor, backing.clone())?, GFP_KERNEL)?,
             backing,
-            worker: Arc::new(worker, GFP_KERNEL)?,
-            shared_data,
+            shared_data: shared_data.transpose()?,
         })
     }
 }

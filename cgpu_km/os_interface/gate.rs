@@ -257,11 +257,6 @@ impl GatedFile {
         self.gate.files.leave(self.file, &self.mappings);
     }
 
-    /// Takes all pages out of its mappings.
-    pub(super) fn clear(&self) {
-        self.file.clear();
-    }
-
     /// It is going to be closed, and nothing of it is mapped any more.
     pub(super) fn close(&self) {
         self.gate.files.close(self.file);

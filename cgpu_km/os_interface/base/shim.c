@@ -405,12 +405,15 @@ static pte_t *lock_table(struct mm_struct *mm, pmd_t *place, unsigned long addre
 
 	/* Until it is unlocked: so long the table is not freed, whoever takes it out. */
 	rcu_read_lock();
-	table = pmdp_get_lockless(place);
-	if (pmd_present(table) && !pmd_leaf(table)) {
+	for (;;) {
+		table = pmdp_get_lockless(place);
+		if (!pmd_present(table) || pmd_leaf(table))
+			break;
 		*lock = pte_lockptr(mm, &table);
 		spin_lock(*lock);
 		if (pmd_same(table, pmdp_get_lockless(place)))
 			return pte_offset_kernel(&table, address);
+		/* Maybe only its accessed bit has changed. */
 		spin_unlock(*lock);
 	}
 	rcu_read_unlock();
@@ -558,18 +561,24 @@ void cgpu_shim_give_access(struct vm_area_struct *vma, unsigned long start, unsi
 	cgpu_shim_each_entry(vma->vm_mm, start, end, give, &access);
 }
 
-/* Entries that are made from now on are nobody's to use. */
+/*
+ * Entries that are made from now on are nobody's to use. A processor with the L1TF bug looks
+ * through such entries into its caches, so above half of its addresses the kernel lets nobody but
+ * an administrator make one (pfn_modify_allowed()), and the mapping would fail. There entries have
+ * access for the moment until the gate is looked at.
+ */
 void cgpu_shim_take_access(struct vm_area_struct *vma)
 {
 	pgprot_t none = vm_get_page_prot(VM_NONE);
 
+	if (boot_cpu_has_bug(X86_BUG_L1TF))
+		return;
 	WRITE_ONCE(vma->vm_page_prot, with_access(pgprot_val(vma->vm_page_prot), none));
 }
 
 /*
  * Has an entry that refers to a frame refer to another one, for whoever may use the mapping by its
- * flags. One to which
- * somebody has access already, of that frame, stays as the processor has it.
+ * flags. One to which somebody has access already, of that frame, stays as the processor has it.
  */
 void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_t *entry,
 			 unsigned long frame)

@@ -147,6 +147,13 @@ impl<'a> LockedVma<'a> {
         unsafe { extra::cgpu_shim_give_access(self.as_ptr(), start, end) };
     }
 
+    /// Takes out the pages of a mapping of page frames.
+    pub(in crate::os_interface) fn zap_frames(self) {
+        let (vma, start, length) = (self.as_ptr(), self.start(), self.length());
+        // SAFETY: The whole mapping, which is valid and locked by the type's invariant.
+        unsafe { extra::cgpu_shim_zap_frames(vma, start, length) };
+    }
+
     /// Entries that are made from now on give nobody access.
     ///
     /// # Safety
@@ -390,13 +397,6 @@ impl NewVma<'_> {
     ) {
         // SAFETY: By the type's invariant the field may be changed; see this function's contract.
         unsafe { extra::cgpu_shim_set_operations(self.as_ptr(), operations) };
-    }
-
-    /// Takes out the pages of a mapping of page frames.
-    pub(in crate::os_interface) fn zap_frames(self) {
-        let (vma, start, length) = (self.as_ptr(), self.start(), self.length());
-        // SAFETY: The whole mapping, whose pages may be changed by the type's invariant.
-        unsafe { extra::cgpu_shim_zap_frames(vma, start, length) };
     }
 
     /// Lets nobody read or write through the entries that are made from now on.

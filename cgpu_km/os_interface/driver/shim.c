@@ -90,7 +90,7 @@ void cgpu_shim_cover(struct cgpu_vm_operations *place, const struct vm_operation
 	operations->close = ours->close;
 	if (ours->open)
 		operations->open = ours->open;
-	if (ours->shows) {
+	if (ours->shows || ours->gated) {
 		operations->huge_fault = NULL;
 		operations->map_pages = NULL;
 	}

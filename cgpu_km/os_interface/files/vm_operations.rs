@@ -272,10 +272,12 @@ unsafe fn show_registers<E: Endpoint>(
     // SAFETY: A mapping of page frames. The entries that the driver has made have no access; the
     // others have theirs already.
     if !unsafe { file.gate().give_access(vma, doorbell) } {
-        file.clear();
+        // This fault has put pages into this mapping alone. To look for others would hold up who
+        // moves the gate.
+        vma.zap_frames();
     }
-    // SAFETY: As above. No entry without access is left, which the kernel would take for one to
-    // which it may give some (do_numa_page(), mm/memory.c).
+    // SAFETY: One fault at a time is here, as for `take_access`. No entry without access is left,
+    // which the kernel would take for one to which it may give some (do_numa_page(), mm/memory.c).
     unsafe { vma.restore_access() };
     result
 }

@@ -24,14 +24,14 @@ use crate::{control::mount_cgpufs, sys as os};
 /// The length of a kernel, nanoseconds.
 const KERNEL: u64 = 15_000;
 
-/// What the neighbour waited for beside a load.
+/// A neighbour's waits of one sort beside a load.
 #[derive(Debug, Serialize)]
 struct WaitLine {
-    /// What the tenant did.
+    /// The tenant did this.
     load: &'static str,
-    /// Whose nodes both used: `instance` or `driver`.
+    /// Both used the nodes of an `instance` each, or of the `driver`.
     nodes: &'static str,
-    /// What the neighbour waited for: `client`, `launch` or `window`.
+    /// The neighbour waited for this: `client`, `launch` or `window`.
     what: &'static str,
     /// How often.
     waits: usize,

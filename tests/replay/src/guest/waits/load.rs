@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a tenant does at its worst.
+//! A tenant's worst.
 
 use std::{
     fs,
@@ -32,14 +32,14 @@ const GROUPS: u32 = 2100;
 const GROUP_BYTES: u64 = 6 << 20;
 const GROUP: &str = "waits";
 
-/// Where a tenant is, and how it says that it has all that it wants.
-struct Place<'a> {
+/// A tenant's place, and its word that it has all that it wants.
+struct TenantPlace<'a> {
     folder: &'a str,
     device_instance: u32,
     ready: &'a AtomicU32,
 }
 
-impl Place<'_> {
+impl TenantPlace<'_> {
     fn client(&self) -> Result<Client, String> {
         at(
             "client",
@@ -57,7 +57,7 @@ pub(super) struct Load {
     pub(super) name: &'static str,
     processes: u32,
     /// Does it; ends only by failing.
-    body: fn(&Place<'_>) -> Result<(), String>,
+    body: fn(&TenantPlace<'_>) -> Result<(), String>,
 }
 
 /// A load that goes on.
@@ -102,7 +102,7 @@ impl Load {
         let ready: &AtomicU32 = os::shared()?;
         let mut running = Running(Vec::new());
         for _ in 0..self.processes {
-            let place = Place {
+            let place = TenantPlace {
                 folder,
                 device_instance,
                 ready,
@@ -154,7 +154,7 @@ fn client_after_client(ctl: i32) -> ! {
     }
 }
 
-fn make_clients(place: &Place<'_>) -> Result<(), String> {
+fn make_clients(place: &TenantPlace<'_>) -> Result<(), String> {
     let ctl = open_node(place.folder, "nvidiactl")?;
     for _ in 0..THREADS / PROCESSES {
         let thread = thread::Builder::new().stack_size(32 << 10).spawn(move || {
@@ -172,7 +172,7 @@ fn make_clients(place: &Place<'_>) -> Result<(), String> {
 }
 
 /// Names that are not there fill the group's memory, so that each of its allocations reclaims.
-fn live_at_a_limit(place: &Place<'_>) -> Result<(), String> {
+fn live_at_a_limit(place: &TenantPlace<'_>) -> Result<(), String> {
     let group = format!("{ROOT}/{GROUP}");
     let _ = fs::create_dir_all(ROOT);
     // It may be mounted already, and the group be made by the other process.
@@ -199,7 +199,7 @@ fn live_at_a_limit(place: &Place<'_>) -> Result<(), String> {
     client_after_client(ctl)
 }
 
-fn open_files(place: &Place<'_>) -> Result<(), String> {
+fn open_files(place: &TenantPlace<'_>) -> Result<(), String> {
     os::raise_fd_limit();
     for _ in 0..FILES {
         if open_node(place.folder, "nvidiactl").is_err() {
@@ -210,7 +210,7 @@ fn open_files(place: &Place<'_>) -> Result<(), String> {
     for_ever()
 }
 
-fn map_registers(place: &Place<'_>) -> Result<(), String> {
+fn map_registers(place: &TenantPlace<'_>) -> Result<(), String> {
     let client = place.client()?;
     map_doorbell_in(place.folder, &client)?;
     for _ in 1..MAPPINGS {
@@ -232,7 +232,7 @@ fn map_registers(place: &Place<'_>) -> Result<(), String> {
     for_ever()
 }
 
-fn take_channels(place: &Place<'_>) -> Result<(), String> {
+fn take_channels(place: &TenantPlace<'_>) -> Result<(), String> {
     let client = place.client()?;
     for group in (0..GROUPS).map(|number| 0x5D00_0000 + 2 * number) {
         if client.channel_group(group, rm::COMPUTE).is_err()
