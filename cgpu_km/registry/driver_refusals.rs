@@ -45,10 +45,17 @@ impl DriverRefusals {
 
     /// How long a call of the tenant's waits now, nanoseconds.
     fn wait_ns(&self) -> u64 {
-        match self.made_up_ns.load(Relaxed) {
-            0 => 0,
-            made_up => self.rate().wait_ns(made_up, now()),
+        let made_up = self.made_up_ns.load(Relaxed);
+        if made_up == 0 {
+            return 0;
         }
+        let now = now();
+        if made_up <= now {
+            // Nothing is left to make up for, so later calls need not ask for the time.
+            let _ = self.made_up_ns.cmpxchg(made_up, 0, Full);
+            return 0;
+        }
+        self.rate().wait_ns(made_up, now)
     }
 
     /// The driver has refused a call.
@@ -68,7 +75,17 @@ impl DriverRefusals {
 
     /// Waits until the driver may refuse a call of the tenant of this name. `ERESTARTNOINTR` if a
     /// signal comes meanwhile.
+    #[inline]
     pub(super) fn wait(&self, tenant: &Name) -> Result {
+        // Each call of each program comes here, and hardly ever has one been refused.
+        if self.made_up_ns.load(Relaxed) == 0 {
+            return Ok(());
+        }
+        self.wait_for_time(tenant)
+    }
+
+    #[cold]
+    fn wait_for_time(&self, tenant: &Name) -> Result {
         loop {
             let wait = self.wait_ns();
             if wait == 0 {

@@ -376,6 +376,7 @@ impl Tenant {
 
     /// Waits, before a call of a program's, until the driver may refuse it. The caller holds no
     /// lock. `ERESTARTNOINTR` if a signal comes meanwhile.
+    #[inline]
     pub fn wait_for_refusals(&self) -> Result {
         self.refusals.wait(&self.name)
     }

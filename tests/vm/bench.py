@@ -23,11 +23,11 @@ GOALS = (
     ("RM_ALLOC of memory", 8000),
     ("RM_FREE of memory", 6000),
     ("RM_MAP_MEMORY", 6000),
-    ("mmap of", 1500),
+    ("mmap of", 3000),
     ("munmap of", 1500),
     ("first store", 0),
     ("store to", 0),
-    ("store that faults", 1500),
+    ("store that faults", 2000),
     ("UVM_MAP", 8000),
     ("UVM_", 6000),
 )
@@ -127,7 +127,7 @@ def main():
     )
     quick = arguments.parse_args().quick
     subprocess.run([HERE / "build.sh"], check=True, stdout=subprocess.DEVNULL)
-    few = ["--rounds", "5", "--objects", "2000", "--processes", "20"] if quick else []
+    few = ["--rounds", "5", "--objects", "16000", "--processes", "20"] if quick else []
     counted = machine(
         "count", ["--count-instructions", "--limit", "3600"], [*few, "--calls", CYCLE]
     )

@@ -21,7 +21,7 @@ use crate::{
     guest::tools::{sys, GPU},
 };
 pub use figures::{BenchReport, BenchRow, BenchSettings, Beside, Spread};
-use figures::{ALONE, FEW, FILLING, LIMIT};
+use figures::{ALONE, FEW, LIMIT};
 pub use memory::KernelMemory;
 use side::{BenchSide, Crowd};
 
@@ -114,17 +114,12 @@ impl Bench {
         self.measure_all(calls::ALL, setting, (&direct, &proxied))?;
         others.end(&self.control)?;
 
-        // Whoever allocates first would take the room that the ended ones left in the kernel's
-        // slabs, and weigh less.
-        let mut filler = BenchSide::open("/dev", self.device_instance)?;
-        filler.grow(FILLING)?;
         for objects in [self.settings.objects / 10, self.settings.objects] {
             let (first, second) = (direct.grow(objects)?, proxied.grow(objects)?);
             let setting = Beside { objects, ..ALONE };
             self.measure_all(calls::ALL, setting, (&direct, &proxied))?;
             self.report.memory.object_bytes = second - first;
         }
-        filler.close();
         direct.close();
         proxied.close();
 

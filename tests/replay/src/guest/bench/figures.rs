@@ -8,8 +8,6 @@ use super::memory::KernelMemory;
 pub(super) const LIMIT: u64 = 64 << 30;
 /// Objects that each side has when nothing else is said.
 pub(super) const FEW: u32 = 10;
-/// Objects that fill what is free in the kernel's slabs.
-pub(super) const FILLING: u32 = 2000;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
