@@ -7,6 +7,7 @@
 #include <linux/fdtable.h>
 #include <linux/huge_mm.h>
 #include <linux/kprobes.h>
+#include <linux/pci.h>
 #include <linux/sched/mm.h>
 #ifdef CONFIG_X86_KERNEL_IBT
 #include <asm/ibt.h>
@@ -175,11 +176,6 @@ void cgpu_shim_spoil_copy(struct vm_area_struct *copy)
 	if (original && original->vm_start == copy->vm_start &&
 	    original->vm_file == copy->vm_file)
 		vm_flags_set(original, VM_DONTCOPY);
-}
-
-void cgpu_shim_forbid_access(struct vm_area_struct *vma)
-{
-	vma->vm_page_prot = vm_get_page_prot(VM_NONE);
 }
 
 /*
@@ -562,16 +558,33 @@ void cgpu_shim_give_access(struct vm_area_struct *vma, unsigned long start, unsi
 }
 
 /*
- * Entries that are made from now on are nobody's to use. A processor with the L1TF bug looks
- * through such entries into its caches, so above half of its addresses the kernel lets nobody but
- * an administrator make one (pfn_modify_allowed()), and the mapping would fail. There entries have
- * access for the moment until the gate is looked at.
+ * A processor with the L1TF bug looks through entries without access into its caches. So above half
+ * of its addresses the kernel lets nobody but an administrator make one (pfn_modify_allowed()).
+ * Whether a GPU lies there.
+ */
+static bool is_above_l1tf_limit(void)
+{
+	struct pci_dev *gpu = NULL;
+	bool is_above = false;
+	int bar;
+
+	if (!boot_cpu_has_bug(X86_BUG_L1TF))
+		return false;
+	while ((gpu = pci_get_device(PCI_VENDOR_ID_NVIDIA, PCI_ANY_ID, gpu)))
+		for (bar = 0; bar < PCI_STD_NUM_BARS; bar++)
+			is_above |= PHYS_PFN(pci_resource_end(gpu, bar)) >= l1tf_pfn_limit();
+	return is_above;
+}
+
+/*
+ * Entries that are made from now on are nobody's to use. Where the kernel makes none, and a mapping
+ * would fail, they have access for the moment until the gate is looked at.
  */
 void cgpu_shim_take_access(struct vm_area_struct *vma)
 {
 	pgprot_t none = vm_get_page_prot(VM_NONE);
 
-	if (boot_cpu_has_bug(X86_BUG_L1TF))
+	if (is_above_l1tf_limit())
 		return;
 	WRITE_ONCE(vma->vm_page_prot, with_access(pgprot_val(vma->vm_page_prot), none));
 }

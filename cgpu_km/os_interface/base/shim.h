@@ -53,7 +53,6 @@ void cgpu_shim_set_operations(struct vm_area_struct *vma,
 void cgpu_shim_zap_frames(struct vm_area_struct *vma, unsigned long start, unsigned long length);
 void cgpu_shim_zap_pages(struct vm_area_struct *vma);
 void cgpu_shim_spoil_copy(struct vm_area_struct *copy);
-void cgpu_shim_forbid_access(struct vm_area_struct *vma);
 int cgpu_shim_show_page(struct vm_area_struct *vma, struct page *page);
 void cgpu_shim_with_file(struct file *file, void (*work)(void *), void *data);
 void cgpu_shim_log(bool warns, const char *line, size_t length);

@@ -399,12 +399,6 @@ impl NewVma<'_> {
         unsafe { extra::cgpu_shim_set_operations(self.as_ptr(), operations) };
     }
 
-    /// Lets nobody read or write through the entries that are made from now on.
-    pub(in crate::os_interface) fn forbid_access(self) {
-        // SAFETY: By the type's invariant the field may be changed.
-        unsafe { extra::cgpu_shim_forbid_access(self.as_ptr()) };
-    }
-
     /// Puts `page` in the place of what is in a mapping of one page of host memory, for reading.
     /// What made the mapping has nothing to do with it any more.
     pub(in crate::os_interface) fn show(self, page: &Page) -> Result {

@@ -59,7 +59,8 @@ pub(super) unsafe fn enter<E: Endpoint>(
     let before = ProgramMapping::of(*vma);
     let hides_pages = session.gated.is_some();
     if hides_pages {
-        vma.forbid_access();
+        // SAFETY: By the type's invariant nobody else uses the mapping.
+        unsafe { vma.take_access() };
     }
     // SAFETY: The mapping is of this file, and the session is the file's.
     let result = unsafe { make(session, file, vma) };
