@@ -336,6 +336,15 @@ pub fn make_character_device(path: &str, major: u32, minor: u32) -> Result<(), E
     check(unsafe { libc::mknod(path.as_ptr(), mode, libc::makedev(major, minor)) }).map(drop)
 }
 
+/// Gives this thread the processor only where nobody else wants it (`SCHED_IDLE`).
+pub fn be_idle() {
+    // SAFETY: the parameters live over the call; anybody may have this policy.
+    unsafe {
+        let priority: libc::sched_param = std::mem::zeroed();
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority);
+    }
+}
+
 /// Keeps this process and its children on the processor where it is. Processes that take turns hand
 /// over faster so, by far on an emulated machine.
 pub fn stay_on_this_processor() {

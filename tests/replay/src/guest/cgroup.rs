@@ -85,6 +85,16 @@ fn load(devices: &[Device]) -> Result<i32, Errno> {
     bpf(BPF_PROG_LOAD, &mut attributes)
 }
 
+/// Mounts cgroup v2, if it is not there yet.
+pub(super) fn mount_root() -> Result<(), String> {
+    if !fs::exists(format!("{ROOT}/cgroup.procs")).unwrap_or(false) {
+        let _ = fs::create_dir_all(ROOT);
+        sys::mount("cgroup2", ROOT, "cgroup2", 0)
+            .map_err(|e| format!("mount {ROOT}: errno {e}"))?;
+    }
+    Ok(())
+}
+
 /// A control group; removed when dropped.
 #[derive(Debug)]
 pub struct Group {
@@ -94,11 +104,7 @@ pub struct Group {
 impl Group {
     /// Makes a group whose processes may open these devices only.
     pub fn new(name: &str, devices: &[Device]) -> Result<Self, String> {
-        if !fs::exists(format!("{ROOT}/cgroup.procs")).unwrap_or(false) {
-            let _ = fs::create_dir_all(ROOT);
-            sys::mount("cgroup2", ROOT, "cgroup2", 0)
-                .map_err(|e| format!("mount {ROOT}: errno {e}"))?;
-        }
+        mount_root()?;
         let path = format!("{ROOT}/{name}");
         fs::create_dir(&path).map_err(|e| format!("{path}: {e}"))?;
         let group = Self { path };

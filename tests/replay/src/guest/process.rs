@@ -7,6 +7,7 @@ use std::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
         unix::net::UnixStream,
     },
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use crate::sys::{self, Errno};
@@ -45,6 +46,17 @@ pub fn spawn(body: impl FnOnce() -> i32) -> Result<i32, Errno> {
         sys::exit_now(body());
     }
     Ok(pid)
+}
+
+/// Waits until so many processes are ready, for a minute.
+pub(super) fn gather(ready: &AtomicU32, all: u32) -> Result<(), String> {
+    for _ in 0..6000 {
+        if ready.load(Ordering::Acquire) == all {
+            return Ok(());
+        }
+        sys::sleep_ms(10);
+    }
+    Err(format!("{all} processes are not ready"))
 }
 
 /// Room for the control message of one descriptor, aligned as `cmsghdr` needs.

@@ -129,6 +129,15 @@ pub fn free(fd: i32, client: u32, object: u32) -> Result<(), Failure> {
     status(u32_at(&outer, 12))
 }
 
+/// Makes a client and frees it, over and over. A refusal is none of its business.
+pub(super) fn client_after_client(ctl: i32) -> ! {
+    loop {
+        if let Ok(handle) = alloc(ctl, 0, 0, 0, ROOT, &mut []) {
+            let _ = free(ctl, handle, handle);
+        }
+    }
+}
+
 /// RM_CONTROL.
 pub fn control(
     fd: i32,

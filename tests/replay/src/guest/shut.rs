@@ -49,7 +49,7 @@ fn measure(mappings: u32) -> Result<ShutTime, String> {
     let client = instance.client()?;
     let mut addresses = vec![map_doorbell(&instance, &client)?];
     for _ in 1..EACH {
-        addresses.push(map_once_more(&instance, &client)?);
+        addresses.push(map_once_more(&instance.folder(), &client)?);
     }
     let ready: &AtomicU32 = os::shared()?;
     ready.store(0, Ordering::Relaxed);

@@ -13,6 +13,7 @@ use load::{Load, LOADS};
 use serde::Serialize;
 
 use super::{
+    cgroup::mount_root,
     instance::{clean_up, Instance},
     rm,
     suite::doorbell::put,
@@ -131,6 +132,7 @@ fn on_the_driver(load: &Load, length: Duration) -> Result<(), String> {
 /// Prints a line of JSON for each sort.
 pub fn run(only: &str, seconds: u64) -> Result<(), String> {
     mount_cgpufs()?;
+    mount_root()?;
     os::adopt_orphans();
     let length = Duration::from_secs(seconds);
     for load in LOADS.iter().filter(|load| load.name.contains(only)) {

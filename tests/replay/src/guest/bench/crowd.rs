@@ -11,7 +11,7 @@ use super::figures::{BenchReport, BenchRow, BenchSettings, Beside, ALONE, LIMIT}
 use crate::{
     control::{folder, Control},
     guest::{
-        process::spawn,
+        process::{gather, spawn},
         rm::Client,
         tools::{sys, GPU},
     },
@@ -53,17 +53,6 @@ fn caller(
     let cell = meeting.nanoseconds.get(place)?;
     cell.store(u64::try_from(each).ok()?, Ordering::Release);
     Some(())
-}
-
-/// Waits until so many processes are ready, for a minute.
-pub(super) fn gather(ready: &AtomicU32, all: u32) -> Result<(), String> {
-    for _ in 0..6000 {
-        if ready.load(Ordering::Acquire) == all {
-            return Ok(());
-        }
-        os::sleep_ms(10);
-    }
-    Err(format!("{all} processes are not ready"))
 }
 
 /// Nanoseconds for a call, of callers in these folders at the same time.

@@ -8,14 +8,11 @@ use std::{
     time::Instant,
 };
 
-use super::{
-    crowd::gather,
-    figures::{BenchReport, BenchRow, BenchSettings, Beside, ALONE, LIMIT},
-};
+use super::figures::{BenchReport, BenchRow, BenchSettings, Beside, ALONE, LIMIT};
 use crate::{
     control::{folder, Control},
     guest::{
-        process::spawn,
+        process::{gather, spawn},
         rm::{Client, Failure},
         tools::sys,
     },

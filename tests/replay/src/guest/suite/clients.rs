@@ -140,17 +140,8 @@ fn starve(folder: &str) -> i32 {
         for _ in 0..STARVED {
             scope.spawn(|| -> Result<(), String> {
                 stay_on(1);
-                // SAFETY: the parameters live over the call; anybody may have this policy.
-                unsafe {
-                    let priority: libc::sched_param = std::mem::zeroed();
-                    libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority);
-                }
-                let ctl = open_node(folder, "nvidiactl")?;
-                loop {
-                    if let Ok(handle) = rm::alloc(ctl, 0, 0, 0, 0x41, &mut []) {
-                        let _ = rm::free(ctl, handle, handle);
-                    }
-                }
+                os::be_idle();
+                rm::client_after_client(open_node(folder, "nvidiactl")?)
             });
         }
         for _ in 0..BUSY {

@@ -152,7 +152,7 @@ fn part_file(folder: &str, client: &rm::Client, part: (u64, u64)) -> Result<i32,
 }
 
 /// Maps it, at `address` if that is not 0.
-pub(in crate::guest) fn map_file(address: u64, len: u64, fd: i32) -> Result<u64, String> {
+pub(super) fn map_file(address: u64, len: u64, fd: i32) -> Result<u64, String> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     sys(
         "mmap",
@@ -198,16 +198,13 @@ pub(super) fn map_other_page(
 }
 
 /// A file by which the doorbell that a client has mapped already may be mapped once more.
-pub(in crate::guest) fn doorbell_file(folder: &str, client: &rm::Client) -> Result<i32, String> {
+pub(super) fn doorbell_file(folder: &str, client: &rm::Client) -> Result<i32, String> {
     object_file(folder, client, DOORBELL)
 }
 
 /// The doorbell that a client has mapped already, through another file, which is closed again.
-pub(in crate::guest) fn map_once_more(
-    instance: &Instance,
-    client: &rm::Client,
-) -> Result<u64, String> {
-    map_object(&instance.folder(), client, DOORBELL)
+pub(in crate::guest) fn map_once_more(folder: &str, client: &rm::Client) -> Result<u64, String> {
+    map_object(folder, client, DOORBELL)
 }
 
 /// The doorbell, mapped as CUDA does it.

@@ -10,9 +10,9 @@ use std::{
 use crate::{
     guest::{
         cgroup::ROOT,
-        process::spawn,
+        process::{gather, spawn},
         rm::{self, Client},
-        suite::mappings::{doorbell_file, map_doorbell_in, map_file, DOORBELL},
+        suite::mappings::{map_doorbell_in, map_once_more},
         tools::{at, open_node, sys, GPU},
     },
     sys as os,
@@ -116,14 +116,10 @@ impl Load {
             });
             running.0.push(sys("fork", pid)?);
         }
-        for _ in 0..6000 {
-            if ready.load(Ordering::Acquire) == self.processes {
-                return Ok(running);
-            }
-            os::sleep_ms(20);
+        match gather(ready, self.processes) {
+            Ok(()) => Ok(running),
+            Err(late) => running.end().and(Err(late)),
         }
-        running.end()?;
-        Err("the tenant is not ready after two minutes".to_owned())
     }
 }
 
@@ -145,25 +141,12 @@ fn for_ever() -> ! {
     }
 }
 
-/// Makes a client and frees it, over and over. A refusal is none of its business.
-fn client_after_client(ctl: i32) -> ! {
-    loop {
-        if let Ok(handle) = rm::alloc(ctl, 0, 0, 0, rm::ROOT, &mut []) {
-            let _ = rm::free(ctl, handle, handle);
-        }
-    }
-}
-
 fn make_clients(place: &TenantPlace<'_>) -> Result<(), String> {
     let ctl = open_node(place.folder, "nvidiactl")?;
     for _ in 0..THREADS / PROCESSES {
         let thread = thread::Builder::new().stack_size(32 << 10).spawn(move || {
-            // SAFETY: the parameters live over the call; anybody may have this policy.
-            unsafe {
-                let priority: libc::sched_param = std::mem::zeroed();
-                libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority);
-            }
-            client_after_client(ctl)
+            os::be_idle();
+            rm::client_after_client(ctl)
         });
         at("thread", thread)?;
     }
@@ -174,11 +157,9 @@ fn make_clients(place: &TenantPlace<'_>) -> Result<(), String> {
 /// Names that are not there fill the group's memory, so that each of its allocations reclaims.
 fn live_at_a_limit(place: &TenantPlace<'_>) -> Result<(), String> {
     let group = format!("{ROOT}/{GROUP}");
-    let _ = fs::create_dir_all(ROOT);
-    // It may be mounted already, and the group be made by the other process.
-    let _ = os::mount("cgroup2", ROOT, "cgroup2", 0);
     let control = format!("{ROOT}/cgroup.subtree_control");
     at(&control, fs::write(&control, "+memory"))?;
+    // The other process may have made it.
     let _ = fs::create_dir(&group);
     for (file, text) in [
         ("memory.high", GROUP_BYTES.to_string()),
@@ -196,7 +177,7 @@ fn live_at_a_limit(place: &TenantPlace<'_>) -> Result<(), String> {
     at("thread", looker)?;
     os::sleep_ms(2000);
     place.is_ready();
-    client_after_client(ctl)
+    rm::client_after_client(ctl)
 }
 
 fn open_files(place: &TenantPlace<'_>) -> Result<(), String> {
@@ -214,12 +195,7 @@ fn map_registers(place: &TenantPlace<'_>) -> Result<(), String> {
     let client = place.client()?;
     map_doorbell_in(place.folder, &client)?;
     for _ in 1..MAPPINGS {
-        let Ok(file) = doorbell_file(place.folder, &client) else {
-            break;
-        };
-        let mapped = map_file(0, DOORBELL, file);
-        sys("close", os::close(file))?;
-        if mapped.is_err() {
+        if map_once_more(place.folder, &client).is_err() {
             break;
         }
     }
