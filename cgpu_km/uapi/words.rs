@@ -74,14 +74,14 @@ words! {
         Weight = 2, "weight", "Instances that have work share by weight.";
         Fixed = 3, "fixed", "Every instance has its weight in percent, and never more.";
         Soft = 4, "weight-lazy", "By weight, in longer turns; what was left unused may be taken later.";
-        Native = 5, "native", "As the NVIDIA driver likes.";
+        Native = 5, "native", "The NVIDIA driver decides.";
     }
 
     /// The base period: how long a turn of all competing instances is.
     pub enum Period {
         Latency = 0, "latency", "Short turns, from 32 ms: instances wait less.";
         Throughput = 1, "throughput", "Turns of 100 ms: less is lost by switching.";
-        Interactive = 2, "interactive", "The shortest turns, from 6 ms: who always has work waits less.";
+        Interactive = 2, "interactive", "The shortest turns, from 6 ms: waits are shorter still.";
     }
 
     /// How the compute time of a GPU is shared at the moment.

@@ -137,8 +137,10 @@ noun! {
         #[command(subcommand, visible_alias = "instance")]
         Inst(InstVerb),
         /// List all instances: the same as `inst list`.
+        #[command(after_help = "Examples:\n  cgpuctl ls --quiet")]
         Ls(InstList),
         /// Destroy an instance that is not in use: the same as `inst destroy`.
+        #[command(after_help = "Examples:\n  cgpuctl rm batch")]
         Rm(InstDestroy),
         Info(Info),
         #[command(alias = "list")]
@@ -197,11 +199,16 @@ noun! {
         SetLimit(InstSetLimit),
         #[command(hide = true)]
         SetPriority(InstSetPriority),
-        /// Keep an instance off the GPU until it is resumed. Its programs wait and lose nothing.
+        /// Keep an instance off the GPU until it is resumed. Its programs wait, and lose no work.
+        #[command(after_help = "Examples:\n  cgpuctl inst suspend train")]
         Suspend(Suspension<true>),
-        /// Let a suspended instance on again.
+        /// Let a suspended instance use the GPU again.
+        #[command(after_help = "Examples:\n  cgpuctl inst resume train")]
         Resume(Suspension<false>),
-        #[command(visible_alias = "rm")]
+        #[command(
+            visible_alias = "rm",
+            after_help = "Examples:\n  cgpuctl inst destroy pair --gpu 0,1"
+        )]
         Destroy(InstDestroy),
         Mounts(InstMounts),
         Save(InstSave),

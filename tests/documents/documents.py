@@ -88,11 +88,17 @@ INSTEAD = (
         "compilers take minutes in an emulated machine, and README's line has built it",
     ),
     (
-        "docs/metrics.md",
+        "",
         "cgpuctl metrics --listen 127.0.0.1:9400",
         r"\g<0> & sleep 5; busybox wget -qO- http://127.0.0.1:9400/metrics | grep cgpu_info;"
         " code=$?; kill $!; (exit $code)",
         "it serves until it is stopped",
+    ),
+    (
+        HELP_PAGE,
+        "cgpuctl events",
+        r"timeout 60 \g<0> & sleep 5; cgpuctl inst set train --weight 31; wait $!",
+        "it waits for an event",
     ),
 )
 # (page, beginning of a command, what is done before its first run).
@@ -130,6 +136,8 @@ BEFORE = (
         "cgpuctl inst create train",
         "cgpuctl rm train; cgpuctl rm infer; cgpuctl gpu set-policy 0 native",
     ),
+    (HELP_PAGE, "cgpuctl rm batch", "cgpuctl inst create batch --gpu 0 --mem 1GiB"),
+    (HELP_PAGE, "cgpuctl completions", "mkdir -p /etc/bash_completion.d"),
     ("docs/faq.md", "podman run", "cgpuctl cdi generate --output /run/cdi/cgpu.json"),
     ("docs/metrics.md", "cgpuctl metrics >", "mkdir -p /var/lib/prometheus/node-exporter"),
 )

@@ -23,8 +23,9 @@ use std::{
 #[derive(Args)]
 pub(crate) struct CdiList;
 
-/// Check CDI files: their form, that what they name is there, and that it is the instances of now.
+/// Check CDI files: their form, the files that they name, and that they list the instances of now.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  cgpuctl cdi validate /run/cdi/cgpu.json")]
 pub(crate) struct CdiValidate {
     /// The files; those of this host if left out.
     #[arg(value_name = "FILE")]

@@ -24,14 +24,15 @@ use std::{
 
 /// Write a CDI file with a device for each instance (those of one name on several GPUs are one).
 #[derive(Args)]
+#[command(after_help = "Examples:\n  cgpuctl cdi generate --output /run/cdi/cgpu.json")]
 pub(crate) struct CdiGenerate {
     /// Write this file instead of stdout, whole or not at all; without instances, remove it.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Stay, and write it again whenever an instance comes or goes.
+    /// Keep running, and write it again whenever an instance comes or goes.
     #[arg(long, requires = "output")]
     watch: bool,
-    /// Folder of the containers that takes the libraries; the host's folders if left out.
+    /// Folder in the containers for the libraries; the same folders as on the host if left out.
     #[arg(long, value_name = "FOLDER")]
     library_folder: Option<String>,
     #[command(flatten)]

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 /// Print a script that completes this tool's command lines.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  cgpuctl completions bash >/etc/bash_completion.d/cgpuctl")]
 pub(crate) struct Completions {
     /// For which shell.
     shell: Shell,

@@ -29,10 +29,11 @@ use std::{
 ///
 /// With --json each line is one JSON object.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  cgpuctl events --json --count 1")]
 pub(crate) struct Events {
     #[command(flatten)]
     interval: Interval,
-    /// End after so many events.
+    /// Exit after this many events.
     #[arg(long, short = 'n', value_name = "NUMBER")]
     count: Option<usize>,
 }

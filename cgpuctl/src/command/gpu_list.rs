@@ -19,6 +19,7 @@ use serde::Serialize;
 
 /// List the GPUs: what they have and what of it is given out.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  cgpuctl gpu list -o wide")]
 pub(crate) struct GpuList {
     #[command(flatten)]
     listing: Listing,

@@ -17,7 +17,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::Path;
 
-/// The driver's version, CUDA's, and what kind of GPUs there are.
+/// Show the versions of the driver and of CUDA, and the kind of each GPU.
 #[derive(Args)]
 pub(crate) struct Info;
 

@@ -19,6 +19,7 @@ use clap::Args;
 
 /// List all instances.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  cgpuctl inst list -o wide")]
 pub(crate) struct InstList {
     #[command(flatten)]
     listing: Listing,

@@ -18,6 +18,7 @@ use serde_json::{json, Value};
 
 /// Print what to give to podman, docker or containerd for a container with this instance.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  cgpuctl inst mounts train --format podman")]
 pub(crate) struct InstMounts {
     /// Name of the instance.
     #[arg(value_parser = name)]

@@ -44,6 +44,7 @@ const SAVED: &str = "/etc/cgpu/instances.toml";
 
 /// Write the instances to a file; those that belong to a container are left out.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  cgpuctl inst save /etc/cgpu/instances.toml")]
 pub(crate) struct InstSave {
     /// The file, in TOML.
     #[arg(value_name = "FILE", default_value = SAVED)]
@@ -52,6 +53,7 @@ pub(crate) struct InstSave {
 
 /// Make the instances of a file that are not there yet.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  cgpuctl inst restore /etc/cgpu/instances.toml")]
 pub(crate) struct InstRestore {
     /// The file, in TOML.
     #[arg(value_name = "FILE", default_value = SAVED)]

@@ -20,6 +20,7 @@ use serde::Serialize;
 
 /// Show everything about an instance.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  cgpuctl inst show train --refused")]
 pub(crate) struct InstShow {
     /// Name of the instance.
     #[arg(value_parser = name)]

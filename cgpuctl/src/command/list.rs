@@ -19,8 +19,9 @@ use cgpu_uapi::text;
 use clap::Args;
 use serde::Serialize;
 
-/// The nodes, files and sockets of this host that containers with GPUs have to do with.
+/// List the nodes, files and sockets of this host that containers with GPUs use.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  cgpuctl files --capabilities compute,video")]
 pub(crate) struct List {
     #[command(flatten)]
     files: Files,

@@ -34,6 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Print the figures of all instances as Prometheus reads them.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  cgpuctl metrics --listen 127.0.0.1:9400")]
 pub(crate) struct Metrics {
     /// Serve them over HTTP instead, at /metrics of this loopback address, until stopped.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback, conflicts_with = "json")]

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 
 /// List the processes that hold memory of an instance.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  cgpuctl ps train --wide")]
 pub(crate) struct Ps {
     /// Only those of this instance.
     #[arg(value_parser = crate::args::name)]

@@ -23,7 +23,7 @@ Examples:
 ///
 /// The program sees the instance in the place of the GPU and is otherwise a program of this host:
 /// it runs as you, with the host's files, and can reach the real GPU if it means to. This is for
-/// trying a limit; what is not trusted belongs into a container.
+/// trying a limit; what is not trusted belongs in a container.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Run {

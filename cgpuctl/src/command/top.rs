@@ -34,13 +34,14 @@ use std::{
 
 /// Watch who uses the GPUs: shares of compute time and memory, refreshed until `q`.
 ///
-/// If stdout is no terminal, or with --once or --json, it prints one reading and ends. Keys: s, m,
-/// w, n sort by share, memory, weight, name; r turns the order round; q ends.
+/// If stdout is no terminal, or with --once or --json, it prints one reading and exits. Keys: s, m,
+/// w, n sort by share, memory, weight, name; r reverses the order; q quits.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  cgpuctl top --once")]
 pub(crate) struct Top {
     #[command(flatten)]
     interval: Interval,
-    /// Print one reading and end.
+    /// Print one reading and exit.
     #[arg(long)]
     once: bool,
 }

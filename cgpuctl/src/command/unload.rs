@@ -21,7 +21,8 @@ use std::path::Path;
 
 /// Unmount the proxy nodes and unload the module.
 ///
-/// Refused while an instance is in use. Idle instances go with the module; they are named.
+/// It is refused while an instance is in use. Idle instances go with the module, and their names
+/// are printed.
 #[derive(Args)]
 pub(crate) struct Unload;
 
