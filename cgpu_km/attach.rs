@@ -317,12 +317,12 @@ fn find_driver(control: &BackingFile, assumed_branch: u32) -> Result<Driver, Fai
     }
     if let Some(driver) = Branch::named(assumed_branch).and_then(|named| of(named, true)) {
         pr_warn!(
-            "the NVIDIA driver {text:?} is of no known branch and taken for {assumed_branch}, as unsafe_assume_branch \
-             says: memory limits and the isolation of tenants may not hold\n"
+            "NVIDIA driver {text:?} is of an unknown branch and is treated as {assumed_branch} \
+             (unsafe_assume_branch): memory limits and the isolation of tenants may not hold\n"
         );
         return Ok(driver);
     }
-    pr_warn!("the NVIDIA driver's version is not known: {text:?}\n");
+    pr_warn!("NVIDIA driver {text:?} is of an unknown branch: no instance can be made\n");
     Err(Cause::UnknownDriver.into())
 }
 

@@ -187,7 +187,10 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         let (call, reason) = (noted, &noted.reason);
         let (process, count) = (process.0, notice.count);
         if noted.reason == Reason::PassedUnseen {
-            pr_info!("{tenant}: {call} of process {process} passed unseen ({count} times)\n");
+            pr_info!(
+                "{tenant}: {call} of process {process} went to the GPU's firmware unseen ({count} \
+                 times)\n"
+            );
             return;
         }
         pr_warn!(
@@ -195,7 +198,7 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         );
         if notice.suppressed > 0 {
             pr_warn!(
-                "{tenant}: {} lines like it were left out\n",
+                "{tenant}: {} similar lines were left out\n",
                 notice.suppressed
             );
         }

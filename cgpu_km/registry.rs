@@ -555,7 +555,7 @@ impl Admin {
         match attach::kernel_client(&driver, gpu.facts(), opened.backing.clone()) {
             Ok(client) => {
                 if client.doorbell().is_none() {
-                    pr_info!("GPU {minor}: no doorbell of ours through BAR1 (before Hopper there is none)\n");
+                    pr_info!("GPU {minor}: no doorbell page through BAR1 (GPUs before Hopper have none)\n");
                 }
                 gpu.conductor().adopt(client);
             }

@@ -9,15 +9,14 @@
 //!
 //! # Locks
 //!
-//! The scheduler's lock comes after `mmap_lock`, a GPU's division, a tenant's state and a gate's
-//! state: a program that touches a doorbell reports it under these, and so do channels that are
-//! made or freed. It is held for computations only. The locks of the list of gates and of the
-//! boosts are taken alone. The lock of the driver's interface is the innermost of all, held to look
-//! at it.
+//! The scheduler's lock comes after `mmap_lock`, a GPU's division and a tenant's state: an access
+//! to a doorbell is reported under the first, channels that are made or freed under the last. It is
+//! held for computations only. The locks of the list of gates and of the boosts are taken alone.
+//! The lock of the driver's interface is the innermost of all, held only to look at it.
 //!
-//! The thread holds `calls` over its calls into the driver, with nothing else. If the interface is
-//! taken away, that waits for the call. A program's call that uses the interface keeps it until the
-//! call is over.
+//! The thread holds `calls` over its calls into the driver, and holds nothing else. The interface
+//! is taken away only after such a call has ended. A program's call that uses the interface keeps
+//! it until the call ends.
 
 use crate::{
     nvidia::status::NvStatus,
@@ -143,7 +142,7 @@ impl Conductor {
         };
         let noted = self.scheduler.lock().event(now(), event);
         if noted.is_err() {
-            pr_warn!("no memory to note a channel: it keeps to no weight\n");
+            pr_warn!("no memory for a new channel in the scheduler: its weight does not hold\n");
         }
         // A new channel is on: the thread looks whether it may be.
         if change.what != ChannelEvent::Gone {
@@ -257,7 +256,7 @@ impl Conductor {
             let asked = Hands(self).call(|driver| driver.boost(call));
             // A GPU without such clocks says so at the first time.
             if asked.is_err() && call != BoostCall::Clear {
-                pr_info!("the driver does not raise a GPU's clocks: {asked:?}\n");
+                pr_info!("the driver refused to raise a GPU's clocks: {asked:?}\n");
             }
         }
     }
@@ -293,7 +292,7 @@ impl ThreadTask for Conductor {
     fn run(&self) {
         let mut channels = List::new();
         if channels.reserve(SWITCH_MAX).is_err() {
-            pr_warn!("no memory for the scheduler of a GPU: its time is not shared\n");
+            pr_warn!("no memory for the scheduler of a GPU: its compute time is not shared\n");
             return;
         }
         while !self.stopping.load(Acquire) {

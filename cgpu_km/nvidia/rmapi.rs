@@ -3,8 +3,9 @@
 //! calls that programs make, with parameters in kernel memory and the rights of the kernel.
 //!
 //! `nvidia_get_rm_ops()` (kernel-open/nvidia/nv-modeset-interface.c) gives a table of functions to
-//! who knows the driver's version. One of them takes a struct (`nvidia_kernel_rmapi_ops_t`,
-//! nv-kernel-rmapi-ops.h): which call, and a union of the calls' own structs.
+//! a caller that knows the driver's version. One of them takes a struct
+//! (`nvidia_kernel_rmapi_ops_t`, nv-kernel-rmapi-ops.h): which call, and a union of the calls' own
+//! structs.
 
 pub use super::generated::kernel::{disable_channels, operations, request};
 

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Gates before a GPU's registers: the doorbell by which programs submit work.
 //!
-//! A mapping of registers is made without pages. The first access faults; what becomes of it
-//! depends on the [`Position`] of its instance's gate: the driver's own fault handler puts the
-//! pages in (it also wakes a sleeping GPU), or the task sleeps until the gate is opened. When the
-//! gate leaves `Open`, the pages are taken out of every mapping of every process, children of fork
-//! included, by way of the files that are mapped (`unmap_mapping_range`).
+//! A mapping of registers gives access to its pages only while the [`Position`] of its instance's
+//! gate allows it. Otherwise an access faults. If the gate is open or armed, the driver's own fault
+//! handler puts the pages in (and wakes a sleeping GPU). If it is shut, the task sleeps until the
+//! gate is opened. When the gate leaves `Open`, the pages are taken out of every mapping of every
+//! process, children of fork included, through the files that are mapped (`unmap_mapping_range`).
 //!
 //! # No page stays behind
 //!
-//! The driver puts pages in whenever it can: it may sleep, take memory, or lose the processor, and
-//! who moves a gate waits for none of that. So the pages that it puts in give nobody access. They
-//! get it in one step with a look at the gate, under [`Gate::state`]: if that is open. Who moves
-//! the gate afterwards finds them, as the mapping was entered before. If the gate is not open any
-//! more, they are taken out again, and the access faults anew.
+//! While the driver puts pages in, it may sleep, allocate memory or lose the processor. A thread
+//! that moves a gate must not wait for that. So the driver's pages give nobody access. They get
+//! access under [`Gate::state`], in the same step in which the gate is seen to be open. A thread
+//! that moves the gate afterwards finds them, because the mapping was entered before. If the gate
+//! is no longer open, they are taken out again, and the access faults once more.
 //!
 //! # Who sleeps
 //!
 //! A task sleeps without `mmap_lock`, so other threads of its process map, unmap and fault as they
-//! like; the mapping itself may go meanwhile. It holds the file, which holds this module, and looks
-//! at nothing else of the mapping afterwards: the kernel does the fault anew. A kill ends the
-//! sleep; so does any signal, if the program itself made the access. Where the kernel cannot do a
-//! fault anew (a futex on such an address) it fails: to let it pass would put the page in for all.
-//! So does an access of a task that exits, which no signal would wake.
+//! like. Even its own mapping may go. The task holds the file, which holds this module. After the
+//! sleep it uses nothing else of the mapping: the kernel repeats the fault. A kill ends the sleep,
+//! and so does any signal if the program itself made the access. If the kernel cannot repeat a
+//! fault (a futex on such an address), the access fails, because letting it pass would give the
+//! page to all. An access of a task that exits fails too, because no signal would wake it.
 //!
 //! # Locks
 //!
-//! [`Gate::state`] and the list of [files] are behind spinlocks, taken under `mmap_lock`. Under the
-//! first, entries of page tables are changed, which have a lock each. An access is reported without
-//! them.
+//! [`Gate::state`] and the list of [files] are behind spinlocks, taken under `mmap_lock`. Entries
+//! of page tables are changed under the first; each table has a lock of its own. An access is
+//! reported to the scheduler without these spinlocks.
 
 pub(super) mod doorbell;
 mod files;

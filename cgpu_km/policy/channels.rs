@@ -2,9 +2,9 @@
 //! Channels and channel groups that came and went, for the scheduler of the GPU's time.
 //!
 //! Changes of the accounting are noted here in their order and taken out again before the
-//! accounting is let go (`Accounting::take_channel_change`). A free must not fail, so there is room
-//! for every departure from the moment that an object is asked for. A test that never takes
-//! anything out loses the rest.
+//! accounting is unlocked (`Accounting::take_channel_change`). A free must not fail, so room for
+//! its note is reserved when the object is asked for. A test that never takes any out loses the
+//! rest.
 
 use crate::{
     nvidia::handle::{ClientHandle, ObjectHandle},

@@ -3,8 +3,8 @@
 //!
 //! The driver keeps them in one list for all programs, which it goes through for each call
 //! (`allocate_os_event()`, `free_os_event()` in osapi.c). A key goes with the file that it was made
-//! on, or when it is freed. To free one that is not there puts three lines into the host's log, so
-//! the accounting knows which are there.
+//! on, or when it is freed. A free of a key that does not exist puts three lines into the host's
+//! log. So the accounting knows which keys exist.
 
 use crate::{
     policy::{ids::FileId, slot_table::SlotTable, slots::Slots},

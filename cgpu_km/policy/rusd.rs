@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The tenant's own page of `RM_USER_SHARED_DATA`, made of the driver's.
 //!
-//! The driver's page is about the whole GPU. In the tenant's, memory is that of its share, as in
-//! FB_GET_INFO; the state of the hardware is copied; what programs do together is left out, as data
-//! that the GPU does not have, since it tells of other tenants.
+//! The driver's page is about the whole GPU. The tenant's page has the memory of its share, as in
+//! FB_GET_INFO, and a copy of the hardware's state. What all programs do together tells of other
+//! tenants, so it is marked as data that the GPU does not have.
 //!
 //! Both pages are read and written by others at the same time, so both are touched word by word,
 //! and a section of the tenant's page is written as the driver writes it: stamp, data, stamp.

@@ -10,14 +10,15 @@
 //! rs_server.c), the kernel's too. So a client of the kernel's own is made before the program's,
 //! and another one after it:
 //!
-//! * One number lies between theirs: it is the program's.
-//! * None does: the program has got no client, whatever was written.
-//! * More do: others make clients beside us, and the program's is made once more.
+//! * One number is between theirs: it is the program's.
+//! * None is: the program got no client, whatever was written.
+//! * More are: others made clients in between, and the program's is made once more.
 //!
-//! Beside us are programs of the host's. Through us it is one at a time, but a task that takes too
-//! long is not waited for ([`Call::clients`]): the number between may then be another task's, and
-//! the client is made once more as well. Whoever did not wait may take that task's client for its
-//! own, if it got none: that is one that nobody was given, on the file of a task that frees it.
+//! Programs of the host make clients at any time. Programs in instances make one at a time, but
+//! nobody waits for a task that takes too long ([`Call::clients`]). The number in between may then
+//! be another task's, and the client is made once more as well. The task that did not wait may take
+//! the other's client for its own, if it got none. That client was given to nobody, and is on the
+//! file of a task that frees it.
 //!
 //! A harness in user space has no such client, and believes the driver.
 

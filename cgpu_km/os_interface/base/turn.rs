@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A lock for one task of the whole host, which nobody keeps waiting for a task without a
-//! processor.
+//! A turn for one task of the whole host, which a task that gets no processor loses.
 //!
-//! A task that has the [`SharedTurn`] may be one that its owner starves: of idle priority, behind
-//! busy threads of its own. So the turn is no lock. A task that waits takes it from one that
-//! has had it for [`PATIENCE_NS`] and is ready to run but does not, or has had it for
-//! [`LONGEST_NS`], whatever it does. Whoever has lost it so is told at the end
-//! ([`OwnSharedTurn::is_kept`]), and what it did meanwhile must count for nothing.
+//! The task that has the [`SharedTurn`] may be starved by its owner: of idle priority, behind busy
+//! threads of its own. So the turn is no lock. A waiting task takes it from one that has had it for
+//! [`PATIENCE_NS`] and is ready to run but does not run, or has had it for [`LONGEST_NS`]. A task
+//! that has lost its turn learns it at the end ([`OwnSharedTurn::is_kept`]). What it did meanwhile
+//! must count for nothing.
 //!
-//! Turns go in the order of asking. Who shares it out among tenants lets one task of each tenant
+//! Turns go in the order of asking. For turns among tenants the caller lets one task of each tenant
 //! ask at a time.
 
 use super::{clock::now, extra, wait::Completion};

@@ -5,8 +5,8 @@
 //! The function is looked for when a GPU is opened, so it does not matter which module was loaded
 //! first: among the symbols that modules export to modules of our licence, else by its address,
 //! since a proprietary driver exports it to its own parts. It must lie in the module whose file we
-//! have open, and that file keeps the module there. It tells its table only to who knows the
-//! driver's exact version.
+//! have open, and that file keeps the module there. It gives its table only to a
+//! caller that names the driver's exact version.
 //!
 //! # Locks
 //!
@@ -553,7 +553,7 @@ impl KernelClient {
         // SAFETY: There is no address in it.
         let freed = unsafe { self.call(rmapi::FREE, &mut argument.0) };
         if freed.is_err() || nvos00::STATUS.get(&argument.0) != Some(0) {
-            pr_warn!("the driver keeps a client of this module\n");
+            pr_warn!("the driver refused to free a client of this module, and keeps it\n");
         }
     }
 }

@@ -15,18 +15,19 @@
 //! | | of registers: past the [gate], the same, and [a doorbell](gate::doorbell) |
 //! | `may_split` | of registers: never, since the driver knows of whole mappings only |
 //!
-//! The others are the driver's own functions, which look at the mapping's file, at `vm_pgoff` and
-//! at `vm_private_data`, and at none of its operations. (One function of UVM compares them,
-//! `uvm_vma_is_managed()`, for HMM alone, which is off in a proxied address space: see
+//! All other operations are the driver's own functions. They look at the mapping's file, at
+//! `vm_pgoff` and at `vm_private_data`, and not at its operations. (One function of UVM compares
+//! these, `uvm_vma_is_managed()`. It is for HMM alone, which is off in a proxied address space: see
 //! `proxy/uvm.rs` on UVM_INITIALIZE.)
 //!
 //! The copy is a [`VmTable`] of the backing file of the file that was mapped.
 //!
-//! # A child's mapping that is one too many
+//! # A child's mapping beyond the limit
 //!
-//! `open` cannot fail. Such a mapping of registers gets operations by which every access fails, and
-//! fork leaves its pages out. It counts all the same, since who shuts the gate looks at it, and no
-//! further child gets a copy of its original. So there are at most twice as many as allowed.
+//! `open` cannot fail. So a mapping of registers beyond the limit gets operations by which every
+//! access fails, and fork leaves its pages out. It counts all the same, because the thread that
+//! shuts the gate looks at it. No further child gets a copy of its original, so there are at most
+//! twice as many mappings as the limit allows.
 //!
 //! # Locks
 //!

@@ -2,10 +2,10 @@
 //! A doorbell page of ours, through BAR1, in the place of the one through BAR0 that the driver
 //! maps.
 //!
-//! Why programs are shown one is said in `proxy/alloc.rs`. What the driver has put into a mapping
-//! is looked at entry by entry: a frame of the doorbell in BAR0 becomes the one of ours in BAR1,
-//! with the same caching, and any other frame stays. The driver knows nothing of it and need not:
-//! what it takes out of a mapping (when the GPU is to sleep) are entries, and it never reads them.
+//! `proxy/alloc.rs` says why programs are shown one. The module looks at each entry that the driver
+//! has put into a mapping. A frame of the doorbell in BAR0 is replaced by ours in BAR1, with the
+//! same caching. Any other frame stays. The driver need not know: before the GPU sleeps it takes
+//! entries out of a mapping, and it never reads them.
 //!
 //! # No ring goes through BAR0 meanwhile
 //!

@@ -44,7 +44,7 @@ bool cgpu_unseal(struct vm_area_struct *vma)
 
 int cgpu_shim_start_seals(void)
 {
-	pr_err("cgpu_km: cannot protect calls here: before 6.10 that takes a kernel with CONFIG_DYNAMIC_FTRACE_WITH_REGS and CONFIG_USERFAULTFD, without CONFIG_LTO\n");
+	pr_err("cgpu_km: cannot protect calls here: before Linux 6.10 the kernel needs CONFIG_DYNAMIC_FTRACE_WITH_REGS and CONFIG_USERFAULTFD, and no CONFIG_LTO\n");
 	return -EOPNOTSUPP;
 }
 
@@ -236,7 +236,7 @@ int cgpu_shim_start_seals(void)
 	for (in = 0; in < ARRAY_SIZE(guards); in++) {
 		error = put_in(&guards[in]);
 		if (error) {
-			pr_err("cgpu_km: cannot protect calls here: before 6.10 that takes ftrace (sysctl kernel.ftrace_enabled=1) and no live patch of %s (error %d)\n",
+			pr_err("cgpu_km: cannot protect calls here: before Linux 6.10 the module needs ftrace (sysctl kernel.ftrace_enabled=1) and no live patch of %s (error %d)\n",
 			       guards[in].function, error);
 			while (in--)
 				take_out(&guards[in]);
@@ -245,7 +245,7 @@ int cgpu_shim_start_seals(void)
 	}
 	if (!holds()) {
 		cgpu_shim_stop_seals();
-		pr_err("cgpu_km: cannot protect calls here: on this kernel a page can be unmapped or replaced all the same\n");
+		pr_err("cgpu_km: cannot protect calls here: on this kernel a sealed page can still be unmapped or replaced\n");
 		return -EOPNOTSUPP;
 	}
 	return 0;

@@ -2,7 +2,7 @@
 //! Whether a kernel can be taken off the GPU while it runs.
 //!
 //! The driver has three modes for the compute work of a channel group. Under CILP a kernel stops at
-//! any instruction; under CTA it runs on until its blocks end, and under WFI until it ends itself.
+//! any instruction. Under CTA it runs on until its blocks end, and under WFI until the kernel ends.
 //! A neighbour waits for that: 766 ms beside a kernel of 0.8 s, on an H200
 //! (docs/measurements/2026-11-23-latency.md). CUDA asks for CILP, and any program can ask for
 //! another mode or for none.

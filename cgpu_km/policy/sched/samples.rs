@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The driver's samples: they tell that an instance is at work that launches nothing.
+//! The driver's samples: they show that an instance is at work although it launches nothing.
 //!
 //! About six times a second the driver notes whose process is on the compute engine, in a ring of
 //! the last ten seconds. That is too coarse to measure a share by. But a program in the middle of a
