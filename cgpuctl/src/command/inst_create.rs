@@ -56,7 +56,8 @@ pub(crate) struct Terms {
     /// Memory limit on each of the GPUs, like 8GiB, 500MB or 50% of it.
     #[arg(long, value_name = "SIZE")]
     mem: Amount,
-    /// Share of the compute, relative to the other instances' weights.
+    /// Share of the compute, relative to the other instances' weights. It has an effect under the
+    /// policies weight, fixed and weight-lazy (`cgpuctl gpu set-policy`), and none under native.
     #[arg(long, value_name = "1-100", default_value_t = WEIGHT_DEFAULT, value_parser = weight())]
     weight: u32,
     /// Let the limits on a GPU add up to more than its memory.

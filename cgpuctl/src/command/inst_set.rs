@@ -60,7 +60,8 @@ pub(super) struct Settings {
     /// allocations fail until enough was freed.
     #[arg(long, value_name = "SIZE")]
     pub(super) mem: Option<Amount>,
-    /// Share of the compute, relative to the other instances' weights.
+    /// Share of the compute, relative to the other instances' weights. It has an effect under the
+    /// policies weight, fixed and weight-lazy (`cgpuctl gpu set-policy`), and none under native.
     #[arg(long, value_name = "1-100", value_parser = weight())]
     pub(super) weight: Option<u32>,
     /// Priority.
