@@ -22,7 +22,7 @@ GOALS = (
     ("FB_GET_INFO_V2", 6000),
     ("RM_ALLOC of memory", 8000),
     ("RM_FREE of memory", 6000),
-    ("RM_MAP_MEMORY", 6000),
+    ("RM_MAP_MEMORY", 6200),
     ("mmap of", 3000),
     ("munmap of", 1500),
     ("first store", 0),
