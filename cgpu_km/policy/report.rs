@@ -114,9 +114,9 @@ pub fn rewrite_regions(view: FbView, params: &mut [u8]) {
 fn told(view: FbView, index: u32, real: u32) -> u32 {
     use fb::index::*;
     match index {
-        RAM_SIZE | TOTAL_RAM_SIZE | HEAP_SIZE | MAPPABLE_HEAP_SIZE | USABLE_RAM_SIZE => {
-            view.limit_kib()
-        }
+        RAM_SIZE | TOTAL_RAM_SIZE | HEAP_SIZE | USABLE_RAM_SIZE => view.limit_kib(),
+        // 0 on an H100 (tests/driver/h100.txt).
+        MAPPABLE_HEAP_SIZE => real.min(view.limit_kib()),
         // Never more than there is: others may hold what this tenant could still have.
         HEAP_FREE | LARGEST_FREE_REGION_SIZE | PROTECTED_MEM_SIZE_FREE => real.min(view.free_kib()),
         // The aperture, as large as the memory behind it at most.

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """alike.py [--self-test]: asks the stand-in, NVIDIA's driver and an instance on that driver the
-same questions (standin-check --answers), and compares what they answer: the stand-in with the
-driver, and the instance with the driver. A difference that is not listed has failed, and so has one
-that is listed and is no more. The lists are differences.txt and differences-instance.txt."""
+same questions (standin-check --answers, cgpu-gpu ask), and compares what they answer: the stand-in
+with the driver, the instance with the driver, and the driver with what a real GPU answered to
+cgpu-gpu ask (h100.txt). A difference that is not listed has failed, and so has one that is listed
+and is no more. The lists are differences.txt, differences-instance.txt and differences-h100.txt."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,22 +14,31 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # Somebody has the GPUs open: otherwise the driver starts them anew for each file.
 OPEN = "exec 8<>/dev/nvidia0 9<>/dev/nvidia1; "
-ASK = OPEN + "standin-check --answers"
+QUESTIONS = "standin-check --answers; cgpu-gpu ask"
+ASK = OPEN + QUESTIONS
 ASK_INSTANCE = f"""
 . /files/programs.sh
 {OPEN}
 cgpuctl inst create pair --gpu 0 --gpu 1 --mem 4GiB >&2
-inside pair standin-check --answers
+inside pair sh -c "{QUESTIONS}"
 cgpuctl inst destroy pair --gpu 0,1 >&2
 """
+
+
+# The memory of an H100 and what the stand-in calls it: as the card had that was asked.
+MEMORY_MIB = "81559"
+MODEL = ["--fake", "model=h100"]
 
 
 def asked(driver, script, load="driver"):
     """What a driver answers, as text."""
     options = ["--driver", driver, "--gpus", "2", "--load", load, "--limit", "600"]
+    options += MODEL if driver == "stand-in" else []
     files = ["--file", HERE / "programs.sh", "--name", f"answers of {driver}"]
     command = [HERE.parent / "vm/run.sh", "--no-build", *files, *options, "--", "sh", "-c", script]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    settings = {**os.environ, "REAL_MEMORY": MEMORY_MIB}
+    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=settings)
+    return run.stdout
 
 
 def answers(text):
@@ -35,7 +46,7 @@ def answers(text):
     found = {}
     for line in text.splitlines():
         question, _, answer = line.rpartition(": ")
-        if not question:
+        if not question or line.startswith("#"):
             continue
         name, number = question, 2
         while name in found:
@@ -72,7 +83,7 @@ def verdicts(ours, theirs, explained):
 
 
 def self_test():
-    ours = answers("a: 0x0\nb: 0x1\nb: 0x2\nc: size: 0x3\nnoise\n")
+    ours = answers("# d: 0x0\na: 0x0\nb: 0x1\nb: 0x2\nc: size: 0x3\nnoise\n")
     assert ours == {"a": "0x0", "b": "0x1", "b (2)": "0x2", "c: size": "0x3"}, ours
     listed = known("# why\nb | 0x1 | 0x5 | a reason\n")
     wrong = lambda theirs, listed: [what for ok, what in verdicts(ours, theirs, listed) if not ok]
@@ -92,10 +103,15 @@ def main(words):
     stand_in = answers(asked("stand-in", ASK))
     real = answers(asked("real", ASK))
     instance = answers(asked("real", ASK_INSTANCE, "driver module"))
+    card = answers((HERE / "h100.txt").read_text())
     passed = failed = 0
-    for ours, name in ((stand_in, "differences.txt"), (instance, "differences-instance.txt")):
+    for ours, theirs, name in (
+        (stand_in, real, "differences.txt"),
+        (instance, real, "differences-instance.txt"),
+        (card, {question: real.get(question, "-") for question in card}, "differences-h100.txt"),
+    ):
         explained = known((HERE / name).read_text())
-        for is_right, what in verdicts(ours, real, explained):
+        for is_right, what in verdicts(ours, theirs, explained):
             passed, failed = passed + is_right, failed + (not is_right)
             if not is_right:
                 print(f"FAILED ({name}): {what}")

@@ -432,8 +432,11 @@ static u32 make(struct fake_object *o, void *params,
 	case KIND_VASPACE: {
 		struct nv_vaspace_params *p = params;
 
-		if (!p->size)		/* 57 bits less the base, as recorded */
+		if (!p->size) {		/* 57 bits less the base, as recorded */
+			if (!p->base)
+				p->base = 1 << 20;
 			p->size = (1ull << 57) - p->base;
+		}
 		if (p->flags & NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED)
 			return NV_OK;
 		o->mem = fake_mem_plain(o->gpu, PLACE_VIRTUAL, 0);

@@ -465,6 +465,7 @@ u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
 		p->attr2 |= ATTR2_PAGE_SIZE_HUGE_2MB;
 	p->format = 6;			/* kind GENERIC_MEMORY */
 	p->size = size;
+	p->align = page;
 	p->offset = mem->offset == ~0ull ? 0 : mem->offset;
 	p->limit = size - 1;
 	*out = mem;

@@ -242,6 +242,102 @@ impl Booster {
     }
 }
 
+/// A client of the tool's own with a GPU's device and subdevice. Answers are kept as they are.
+#[derive(Debug)]
+pub struct Own {
+    booster: Booster,
+    info_bytes: usize,
+}
+
+impl Own {
+    /// On this GPU.
+    ///
+    /// # Errors
+    ///
+    /// The driver does not answer.
+    pub fn new(found: &Found, gpu: &GpuFacts) -> Result<Self, Error> {
+        let tables =
+            Tables::of(found.branch).ok_or_else(|| Error::UnknownBranch(found.version.clone()))?;
+        let bytes = tables
+            .control(fb::FB_GET_INFO_V2)
+            .map_or(0, |entry| entry.params);
+        Ok(Self {
+            booster: Booster::new(found, gpu)?,
+            info_bytes: usize::try_from(bytes).unwrap_or_default(),
+        })
+    }
+
+    /// The client's handle.
+    #[must_use]
+    pub fn client(&self) -> u32 {
+        self.booster.client
+    }
+
+    /// Makes an object of the device's: the status.
+    ///
+    /// # Errors
+    ///
+    /// The call did not reach the driver.
+    pub fn make(&self, object: u32, class: u32, params: &mut [u8]) -> Result<u32, Error> {
+        let mut outer = [0; nvos64::SIZE];
+        nvos64::H_ROOT.set(&mut outer, self.booster.client);
+        nvos64::H_OBJECT_PARENT.set(&mut outer, DEVICE);
+        nvos64::H_OBJECT_NEW.set(&mut outer, object);
+        nvos64::H_CLASS.set(&mut outer, class);
+        if !params.is_empty() {
+            nvos64::P_ALLOC_PARMS.set(&mut outer, params.as_mut_ptr() as u64);
+        }
+        escape(
+            &self.booster.control,
+            Escape::RmAlloc,
+            &mut outer,
+            "an object",
+        )?;
+        Ok(nvos64::STATUS.get(&outer).unwrap_or(u32::MAX))
+    }
+
+    /// A control of an object: the status.
+    ///
+    /// # Errors
+    ///
+    /// The call did not reach the driver.
+    pub fn control(&self, object: u32, cmd: u32, params: &mut [u8]) -> Result<u32, Error> {
+        let mut outer = [0; nvos54::SIZE];
+        let size = u32::try_from(params.len()).unwrap_or(u32::MAX);
+        nvos54::H_CLIENT.set(&mut outer, self.booster.client);
+        nvos54::H_OBJECT.set(&mut outer, object);
+        nvos54::CMD.set(&mut outer, cmd);
+        nvos54::PARAMS_SIZE.set(&mut outer, size);
+        nvos54::PARAMS.set(&mut outer, params.as_mut_ptr() as u64);
+        escape(
+            &self.booster.control,
+            Escape::RmControl,
+            &mut outer,
+            "a control",
+        )?;
+        Ok(nvos54::STATUS.get(&outer).unwrap_or(u32::MAX))
+    }
+
+    /// FB_GET_INFO_V2 of one index: the status, and what it says.
+    ///
+    /// # Errors
+    ///
+    /// The call did not reach the driver.
+    pub fn memory_info(&self, index: u32) -> Result<(u32, u32), Error> {
+        let mut params = vec![0; self.info_bytes];
+        fb::COUNT_V2.set(&mut params, 1);
+        if let Some(pair) = params.get_mut(fb::LIST_V2..) {
+            fb::INDEX.set(pair, index);
+        }
+        let ControlCmd(cmd) = fb::FB_GET_INFO_V2;
+        let status = self.control(SUBDEVICE, cmd, &mut params)?;
+        let data = params
+            .get(fb::LIST_V2..)
+            .and_then(|pair| fb::DATA.get(pair));
+        Ok((status, data.unwrap_or_default()))
+    }
+}
+
 /// A client of RM. Closing its file frees it.
 struct Rm<'a> {
     control: &'a File,

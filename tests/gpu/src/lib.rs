@@ -12,6 +12,7 @@
 //! |---|---|
 //! | [`arena`] | memory at one address in every process, in which the accounting lives |
 //! | [`state`] | an instance: its accounting, open files, counters |
+//! | [`ask`] | a recording of what a driver answers about the tool's own objects |
 //! | [`call`] | [`cgpu_km::proxy::Call`] over the process's own memory and the driver's files |
 //! | [`clocks`] | the highest clock of a GPU, for all programs that ask for it |
 //! | [`compute`] | what the scheduler and the programs say to each other |
@@ -25,6 +26,7 @@
 //! calls itself goes past it, and so does one that writes to the shared memory.
 
 pub mod arena;
+pub mod ask;
 pub mod call;
 pub mod clocks;
 pub mod compute;

@@ -19,6 +19,7 @@ use std::{
 
 use cgpu_gpu::{
     arena::Allocator,
+    ask,
     clocks::Clocks,
     driver::{self, Booster, Found, GpuFacts},
     record,
@@ -87,6 +88,8 @@ enum Action {
     Weigh(Weigh),
     /// Print the driver's version and its GPUs as JSON
     Gpus,
+    /// Print what the driver answers to calls about the tool's own objects: statuses and sizes
+    Ask,
 }
 
 /// The names of the module's modes.
@@ -195,6 +198,14 @@ fn work(action: Action) -> Outcome<ExitCode> {
         }
         Action::Check { branch, files } => check(branch, &files),
         Action::Weigh(weigh) => compete(&weigh),
+        Action::Ask => {
+            let found = driver::find()?;
+            let gpu = found.gpus.first().ok_or("there is no GPU")?;
+            for line in ask::ask(&found, gpu)? {
+                println!("{line}");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         Action::Gpus => {
             let found = driver::find()?;
             println!("{}", serde_json::to_string_pretty(&gpus(&found)?)?);
