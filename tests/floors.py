@@ -137,7 +137,7 @@ HOST = (
     Step("fuzzing, a short run", ["tests/fuzz/fuzz.py", "smoke"]),
 )
 SUITE = "cgpu-guest suite --unload"
-ATTACKS = "cgpu-guest attacks"
+ATTACKS = "cgpu-guest attacks --beside 15"
 VM = (
     *after(
         ("build", ["tests/vm/build.sh"]),

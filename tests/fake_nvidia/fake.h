@@ -47,7 +47,7 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, vm_flags_t flags)
 
 #define FAKE_VERSION		"580.159.04"	/* that of the recordings */
 extern char *fake_version;		/* what it says */
-#define FAKE_BAR_PAGES		64	/* pages behind a GPU's BAR1 */
+#define FAKE_BAR_PAGES		1024	/* pages behind a GPU's BAR1, one for 2 MiB */
 #define FAKE_BELL_PAGES		16	/* the 64 KiB doorbell region ... */
 #define FAKE_MEMORY_PAGES	(FAKE_BAR_PAGES - FAKE_BELL_PAGES)	/* of BAR1 */
 #define FAKE_BAR1_BELL		((u64)FAKE_MEMORY_PAGES << PAGE_SHIFT)	/* in BAR1 */

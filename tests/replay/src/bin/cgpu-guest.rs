@@ -126,6 +126,10 @@ enum GuestCommand {
         /// Only attacks whose names have this in them.
         #[arg(long, default_value = "")]
         only: String,
+        /// How many other instances have programs that work meanwhile. They are to be unharmed,
+        /// which is one more line.
+        #[arg(long, default_value_t = 0)]
+        beside: u32,
     },
     /// Random and mutated calls, mappings and forks through all proxies, of several processes at
     /// once.
@@ -249,7 +253,7 @@ fn work(command: GuestCommand) -> Result<bool, String> {
         GuestCommand::Weights { only } => weights::run(&only),
         GuestCommand::Waits { only, seconds } => waits::run(&only, seconds).map(|()| true),
         GuestCommand::Suite { only, unload } => suite::run(&only, unload),
-        GuestCommand::Attacks { only } => attacks::run(&only),
+        GuestCommand::Attacks { only, beside } => attacks::run(&only, beside),
         GuestCommand::Storm {
             seconds,
             seed,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{
     attack::Own,
+    rest::alone,
     scene::{in_instances, open_client, Place, GPU},
 };
 use crate::{
@@ -43,7 +44,7 @@ type Take = fn(&str) -> Result<u32, String>;
 /// neighbour gets what it asks for, and nothing stays counted.
 fn compare(what: Limited, take: Take) -> Result<String, String> {
     if standin::is_in_reach() {
-        match take(&Place::Driver.folder("attacker"))? {
+        match alone(|| take(&Place::Driver.folder("attacker")))? {
             ASKED => {}
             count => return Err(format!("{count} of {ASKED} on the driver's nodes")),
         }

@@ -3,6 +3,7 @@
 
 use super::{
     attack::Own,
+    rest::alone,
     scene::{clean_up, gpus, Place, GPU, LIMIT, MIB, OWN},
 };
 use crate::{
@@ -77,7 +78,7 @@ fn import_there(place: Place, other: u32) -> Result<Result<u32, rm::Failure>, St
 fn on_another_gpu() -> Result<String, String> {
     let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
     let other = second_gpu(&control)?.ok_or("there is no second GPU")?;
-    let direct = import_there(Place::Driver, other)?;
+    let direct = alone(|| import_there(Place::Driver, other))?;
     direct.map_err(|e| format!("does not work on the driver: {e}"))?;
     clean_up(&control);
     for gpu in [GPU, other] {

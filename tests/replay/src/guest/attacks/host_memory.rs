@@ -3,6 +3,7 @@
 
 use super::{
     attack::Own,
+    rest::alone,
     scene::{clean_up, Place, GPU, LIMIT, MIB, OWN},
 };
 use crate::{
@@ -179,7 +180,7 @@ fn in_instance(limit: u64, begin: TakePiece, piece: TakePiece) -> Result<(u64, S
 }
 
 fn compare(limit: u64, most: u64, begin: TakePiece, piece: TakePiece) -> Result<String, String> {
-    let (direct, end) = taken(Place::Driver, begin, piece)?;
+    let (direct, end) = alone(|| taken(Place::Driver, begin, piece))?;
     if direct != PIECES {
         return Err(format!("{direct} pieces of the driver: {end}"));
     }

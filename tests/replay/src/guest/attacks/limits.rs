@@ -3,6 +3,7 @@
 
 use super::{
     attack::{attacks, Own},
+    rest::alone,
     scene::{in_instances, open_client, told, Attacker, Place, GPU, MIB, OWN},
 };
 use crate::{
@@ -110,7 +111,7 @@ fn bar1() -> Result<String, String> {
 }
 
 fn bar1_in_both() -> Result<String, String> {
-    let (is_well, how) = beside(Place::Driver)?;
+    let (is_well, how) = alone(|| beside(Place::Driver))?;
     if is_well {
         return Err(format!("does not work on the driver: {how}"));
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     attack::Own,
+    rest::alone,
     scene::{escape, in_instances, open_client, Place, GPU, OWN},
 };
 use crate::{
@@ -69,9 +70,12 @@ fn lines(
 
 /// Lets a program write to the log directly and through an instance.
 fn filled<W: Writer>(make: fn(Place) -> Result<W, String>) -> Result<String, String> {
-    let mut direct = make(Place::Driver)?;
-    let directly = lines(&mut direct, |calls, _| calls >= DIRECTLY)?;
-    direct.close();
+    let directly = alone(|| {
+        let mut direct = make(Place::Driver)?;
+        let directly = lines(&mut direct, |calls, _| calls >= DIRECTLY)?;
+        direct.close();
+        Ok(directly)
+    })?;
     if directly < DIRECTLY {
         return Err(format!("{DIRECTLY} calls make {directly} lines directly"));
     }

@@ -12,6 +12,8 @@
 //! the machine. There attacks are made through an instance alone, and the victim is judged by what
 //! its own calls are answered. One that is answered there is left out: its harm would not show.
 //!
+//! Neighbours work meanwhile, if they are asked for (`neighbours.rs`).
+//!
 //! An attack names the function of the driver that lets it through or refuses it, `file:function`;
 //! that these exist is checked by `tests/abi/functions.py`.
 
@@ -27,6 +29,8 @@ mod host_memory;
 mod limits;
 mod lists;
 mod log;
+mod neighbours;
+mod rest;
 mod scene;
 mod scratch;
 mod seen;
@@ -34,6 +38,8 @@ mod stale;
 mod victims;
 
 use attack::{Attack, Driver, Own, Sign};
+use neighbours::Neighbours;
+use rest::alone;
 use scene::{Place, Victim};
 use seen::State;
 
@@ -81,7 +87,7 @@ fn directly(attack: &Attack, victim: Option<&Victim>) -> Result<(String, Option<
     let Some(victim) = victim else {
         return Ok(("not tried".to_owned(), None));
     };
-    let (told, done, _) = once(attack, Place::Driver, victim)?;
+    let (told, done, _) = alone(|| once(attack, Place::Driver, victim))?;
     let how = told.err().unwrap_or_else(|| "status 0".to_owned());
     Ok(match (attack.driver, done) {
         (Driver::Passes, true) => ("succeeds".to_owned(), None),
@@ -102,8 +108,13 @@ fn directly(attack: &Attack, victim: Option<&Victim>) -> Result<(String, Option<
 fn make(attack: &Attack, direct: Option<&Victim>, proxied: &Victim) -> Finding {
     let name = format!("{} | {}", attack.name, attack.function);
     let ran = directly(attack, direct).and_then(|on_driver| {
-        let through = once(attack, Place::Instance, proxied)?;
-        Ok((on_driver, through))
+        let through = || once(attack, Place::Instance, proxied);
+        // Whose time slices are seen from below is not, so the neighbours have none meanwhile.
+        let through = match attack.sign {
+            Sign::Share => alone(through),
+            _ => through(),
+        };
+        Ok((on_driver, through?))
     });
     let ((cell, mut wrong), (through, reached, harm)) = match ran {
         Ok(ran) => ran,
@@ -216,9 +227,11 @@ fn make_own(own: &Own) -> Finding {
     }
 }
 
-/// Runs the attacks whose names have `filter` in them; whether all failed as they should.
-pub fn run(filter: &str) -> Result<bool, String> {
+/// Runs the attacks whose names have `filter` in them, beside so many neighbours. Whether all
+/// failed as they should.
+pub fn run(filter: &str, beside: u32) -> Result<bool, String> {
     mount_cgpufs()?;
+    let neighbours = (beside != 0).then(|| Neighbours::new(beside)).transpose()?;
     let mut report = Report {
         log: KernelLog::from_now(),
         passed: 0,
@@ -244,6 +257,15 @@ pub fn run(filter: &str) -> Result<bool, String> {
     for own in own().filter(|own| own.name.contains(filter)) {
         report.take(make_own(own));
         scene::clean_up(&Control::open().map_err(|e| format!("control device: errno {e}"))?);
+    }
+    if let Some(neighbours) = neighbours {
+        let rounds = neighbours.end();
+        report.take(match rounds {
+            Ok(rounds) => {
+                Finding::Fails(format!("{beside} neighbours | {rounds} rounds | unharmed"))
+            }
+            Err(why) => Finding::Wrong(format!("{beside} neighbours"), why),
+        });
     }
     // The attacks ask for things that the stand-in does not know; that is not to be told.
     standin::reset("unanswered")?;

@@ -9,7 +9,7 @@ use std::{
 
 use cgpu_uapi as uapi;
 
-use super::{seen::State, victims};
+use super::{rest::NAMED, seen::State, victims};
 use crate::{
     bytes::{put_u32, put_u64, u32_at, u64_at},
     control::{folder, Control},
@@ -130,10 +130,11 @@ fn instance(control: &Control, name: &str) -> Result<(), String> {
         .map_err(|e| format!("create {name}: errno {e}"))
 }
 
-/// Removes all instances: what a failed attack left must not fail the next one.
+/// Removes all instances but the neighbours': what a failed attack left must not fail the next one.
 pub(super) fn clean_up(control: &Control) {
     for instance in control.instances().unwrap_or_default() {
-        if let Some(name) = instance.key.name.as_str() {
+        let name = instance.key.name.as_str();
+        if let Some(name) = name.filter(|name| !name.starts_with(NAMED)) {
             let _ = control.destroy(name, instance.key.gpu_minor);
         }
     }
@@ -198,7 +199,7 @@ impl Victim {
 }
 
 /// Gives the victim what it has; where its memory is mapped.
-fn furnish(client: &rm::Client) -> Result<u64, rm::Failure> {
+pub(super) fn furnish(client: &rm::Client) -> Result<u64, rm::Failure> {
     use victims::*;
     client.memory(MEMORY, 4 * MIB)?;
     client.memory(SHARED, 2 * MIB)?;

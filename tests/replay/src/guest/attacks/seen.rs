@@ -36,7 +36,7 @@ impl State {
     }
 
     /// Through the victim's own calls: what it has, and what is in its memory.
-    fn through(victim: &rm::Client) -> Self {
+    pub(super) fn through(victim: &rm::Client) -> Self {
         let mut info = [0; 16];
         let ask =
             |object: u32, cmd: u32, params: &mut [u8]| match victim.control(object, cmd, params) {

@@ -18,6 +18,7 @@ use std::{
 
 use super::{
     attack::Own,
+    rest::alone,
     scene::{clean_up, Place, GPU, LIMIT, MIB},
 };
 use crate::{
@@ -113,7 +114,7 @@ enum Way {
 }
 
 /// A program with pieces of memory, each mapped through a file of its own.
-struct Program {
+pub(super) struct Program {
     client: rm::Client,
     pieces: Vec<Piece>,
 }
@@ -162,7 +163,7 @@ fn write(address: u64, value: u32) {
 
 impl Program {
     /// One in `name`, which writes `value` and the number of the piece into each.
-    fn new(place: Place, name: &str, value: u32) -> Result<Self, String> {
+    pub(super) fn new(place: Place, name: &str, value: u32) -> Result<Self, String> {
         let folder = folder_of(place, name);
         let client = client_in(&folder)?;
         let mut pieces = Vec::new();
@@ -179,6 +180,16 @@ impl Program {
             pieces.push(Piece { fd, address, told });
         }
         Ok(Self { client, pieces })
+    }
+
+    pub(super) fn client(&self) -> &rm::Client {
+        &self.client
+    }
+
+    /// The first piece that does not have what was written, and what it has.
+    pub(super) fn changed(&self, value: u32) -> Option<(u32, u32)> {
+        let seen = self.pieces.iter().map(|piece| read(piece.address));
+        (0..).zip(seen).find(|(piece, seen)| *seen != value | piece)
     }
 
     fn free(&self, object: u32) -> Result<(), String> {
@@ -204,7 +215,7 @@ impl Program {
         say("close", sys::close(self.client.gpu))
     }
 
-    fn close(self) {
+    pub(super) fn close(self) {
         give_up(&self.pieces);
         // Its control file may be closed already.
         let _ = rm::free(self.client.ctl, self.client.handle, self.client.handle);
@@ -361,7 +372,7 @@ fn reached(
 /// The attack on the driver's nodes, where it must work, and through an instance.
 fn compare(free: impl Fn(&Program) -> Result<(), String>, way: Way) -> Result<String, String> {
     let all = PIECES as usize;
-    let direct = reached(Place::Driver, &free, way)?;
+    let direct = alone(|| reached(Place::Driver, &free, way))?;
     if direct != (all, all) {
         return Err(format!(
             "on the driver it reads and writes {direct:?} of {all}"
@@ -468,7 +479,7 @@ fn raced(place: Place) -> Result<(u32, u32), String> {
 }
 
 fn compare_races() -> Result<String, String> {
-    let (made, seen) = raced(Place::Driver)?;
+    let (made, seen) = alone(|| raced(Place::Driver))?;
     if (made, seen) != (RACES, RACES) {
         return Err(format!("on the driver {made} are made and {seen} readable"));
     }
@@ -514,7 +525,7 @@ fn host_memory() -> Result<String, String> {
         Ok(mapped)
     };
     standin::needed("branch 550 refuses the mapping itself (EAGAIN)")?;
-    late(Place::Driver)??;
+    alone(|| late(Place::Driver))??;
     instances()?;
     match late(Place::Instance)? {
         Err(how) => Ok(how),
