@@ -19,8 +19,11 @@ use crate::{
 
 /// Bytes of memory that each may have.
 const LIMIT: u64 = 256 << 20;
-/// Between two rounds of a neighbour, milliseconds: the attacks need the processors too.
-const PAUSE_MS: u64 = 5;
+/// Between two rounds of a neighbour, milliseconds: the attacks need the processors too. A round is
+/// 35 ms of an emulated one.
+const PAUSE_MS: u64 = 500;
+/// Between a round's beginning and its end, milliseconds.
+const WORK_MS: u64 = 20;
 
 /// Neighbours at work. They end with this.
 pub(super) struct Neighbours {
@@ -84,10 +87,9 @@ impl Drop for Neighbours {
 /// Goes on until it is killed or harmed: how.
 fn work(crew: &Crew, name: &str, number: u32) -> Result<Infallible, String> {
     loop {
-        crew.rest_if_asked();
+        crew.pause(PAUSE_MS);
         round(name, number << 16)?;
         crew.rounds.fetch_add(1, Ordering::AcqRel);
-        sys::sleep_ms(PAUSE_MS);
     }
 }
 
@@ -96,7 +98,7 @@ fn round(name: &str, value: u32) -> Result<(), String> {
     let program = Program::new(Place::Instance, name, value)?;
     furnish(program.client()).map_err(|e| format!("its objects: {e}"))?;
     let before = State::through(program.client());
-    sys::sleep_ms(PAUSE_MS);
+    sys::sleep_ms(WORK_MS);
     let after = State::through(program.client());
     if before != after {
         return Err(before.difference(&after));

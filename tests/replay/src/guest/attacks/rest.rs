@@ -36,21 +36,27 @@ pub(super) fn crew(count: u32) -> Result<&'static Crew, String> {
 }
 
 impl Crew {
-    /// Rests as long as a neighbour is to rest.
-    pub(super) fn rest_if_asked(&self) {
-        if self.asked.load(Ordering::Acquire) == 0 {
-            return;
+    /// A neighbour's pause between two rounds: it has nothing on the GPU, so it rests. The pause is
+    /// longer if it is asked to rest.
+    pub(super) fn pause(&self, milliseconds: u64) {
+        self.resting.fetch_add(1, Ordering::SeqCst);
+        sys::sleep_ms(milliseconds);
+        loop {
+            while self.asked.load(Ordering::SeqCst) != 0 {
+                sys::sleep_ms(1);
+            }
+            self.resting.fetch_sub(1, Ordering::SeqCst);
+            // Who asks after this sees that one does not rest.
+            if self.asked.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            self.resting.fetch_add(1, Ordering::SeqCst);
         }
-        self.resting.fetch_add(1, Ordering::AcqRel);
-        while self.asked.load(Ordering::Acquire) != 0 {
-            sys::sleep_ms(1);
-        }
-        self.resting.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Whether so many rest, or are no more.
     fn is_quiet(&self, count: u32) -> bool {
-        self.resting.load(Ordering::Acquire) + self.harmed.load(Ordering::Acquire) >= count
+        self.resting.load(Ordering::SeqCst) + self.harmed.load(Ordering::SeqCst) >= count
     }
 }
 
@@ -59,7 +65,7 @@ pub(super) fn alone<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, Str
     let Some((crew, count)) = CREW.get() else {
         return run();
     };
-    crew.asked.store(1, Ordering::Release);
+    crew.asked.store(1, Ordering::SeqCst);
     for _ in 0..PATIENCE_MS {
         if crew.is_quiet(*count) {
             break;
@@ -71,6 +77,6 @@ pub(super) fn alone<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, Str
     } else {
         Err("the neighbours do not rest".to_owned())
     };
-    crew.asked.store(0, Ordering::Release);
+    crew.asked.store(0, Ordering::SeqCst);
     result
 }
