@@ -17,7 +17,14 @@ use crate::{
     },
     registry::{Tenant, TenantFile, TenantNode, Unbalanced},
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::atomic::{Atomic, Relaxed},
+};
+
+/// The number of the next client's handle, of all tenants. No two calls get the same one, unless a
+/// million others are made during the first.
+static NEXT_CLIENT: Atomic<u32> = Atomic::new(0);
 
 /// A call for a tenant. `C` is the process inside an ioctl on one of its files, or `()` for what
 /// the host's root changes.
@@ -138,20 +145,27 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         gone.unwrap_or(());
     }
 
-    fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<(R, bool), Errno> {
+    fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<R, Errno> {
         let tenant = self.tenant;
-        // First the waits that the program and its tenant cause: they hold up no other tenant.
-        self.caller.reserve().map_err(errno)?;
-        let _own = tenant.own_clients().map_err(errno)?;
-        let turn = tenant.clients().map_err(errno)?;
-        let result = work(self);
-        Ok((result, turn.is_kept()))
+        let _own = tenant.clients().map_err(errno)?;
+        Ok(work(self))
     }
 
-    fn passing_client(&mut self) -> Result<Option<ClientHandle>, Errno> {
+    fn unused_client(&mut self) -> Result<Option<ClientHandle>, Errno> {
         // The instance was destroyed while the call was under way.
         let driver = self.tenant.driver().ok_or(Errno::EINVAL)?;
-        driver.passing_client().map(Some).map_err(|_| Errno::ENOMEM)
+        for _ in 0..ClientHandle::COUNT {
+            let client = ClientHandle::chosen(NEXT_CLIENT.fetch_add(1, Relaxed));
+            if !driver.is_client(client).map_err(errno)? {
+                return Ok(Some(client));
+            }
+        }
+        Err(Errno::ENOMEM)
+    }
+
+    fn is_client(&mut self, client: ClientHandle) -> Result<bool, Errno> {
+        let driver = self.tenant.driver().ok_or(Errno::EINVAL)?;
+        driver.is_client(client).map_err(errno)
     }
 
     fn keep_in_reach(&mut self, file: &HeldFile<TenantNode>) -> Result<(), Errno> {

@@ -37,7 +37,6 @@ pub use base::{
     log,
     random::random,
     thread,
-    turn::{OwnSharedTurn, SharedTurn},
     wait::{sleep_until_signal, OwnTurn, TaskTurn},
 };
 pub use calls::{

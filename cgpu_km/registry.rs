@@ -45,7 +45,7 @@ use crate::{
         log::{pr_info, pr_warn},
         procfs::ProcFolder,
         rmapi::KernelClient,
-        BackingFile, Changes, Gate, SharedTurn, Worker,
+        BackingFile, Changes, Gate, Worker,
     },
     uapi::{self, Cause, Name},
 };
@@ -94,7 +94,6 @@ pub struct Registry {
     proc_root: Arc<ProcFolder>,
     settings: Settings,
     changes: Arc<Changes>,
-    clients: Arc<SharedTurn>,
 }
 
 struct Admin {
@@ -172,7 +171,6 @@ impl Registry {
         let proxy_nodes = Cgpufs::register(c"cgpufs")?;
         let proc_root = Arc::new((settings.views.root)()?, GFP_KERNEL)?;
         let changes = Changes::new()?;
-        let clients = SharedTurn::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 admin <- new_mutex!(Admin {
@@ -187,7 +185,6 @@ impl Registry {
                 proc_root,
                 settings,
                 changes,
-                clients,
             }),
             GFP_KERNEL,
         )
@@ -344,7 +341,6 @@ impl Registry {
             Door::new(control),
             Door::new(uvm),
             self.changes.clone(),
-            self.clients.clone(),
         )?;
         let control = Arc::new(TenantNode::Control(tenant.clone()), GFP_KERNEL)?;
         let uvm = Arc::new(TenantNode::Uvm(tenant.clone()), GFP_KERNEL)?;

@@ -8,25 +8,22 @@
 pub struct ClientHandle(pub u32);
 
 impl ClientHandle {
-    /// The first handle of a client that is not internal to the driver (`RS_CLIENT_HANDLE_BASE`,
-    /// resserv.h). Clients of programs and of the kernel are numbered in one row.
-    pub const BASE: u32 = 0xc1d0_0000;
-    /// The row begins anew after so many handles (`RS_CLIENT_HANDLE_MAX`).
-    const COUNT: u32 = 0x10_0000;
+    /// The first handle that the module chooses. The driver chooses from 0xc1d0_0000 on for
+    /// programs and the kernel, from 0xc1e0_0000 on for itself, and from 0xe000_0000 on for virtual
+    /// GPUs (`RS_CLIENT_HANDLE_BASE` and others, resserv.h).
+    pub const BASE: u32 = 0xc1c0_0000;
+    /// So many handles are the module's. Each of those rows has as many
+    /// (`RS_CLIENT_HANDLE_MAX`).
+    pub const COUNT: u32 = 0x10_0000;
+
+    /// One of them. The row begins anew after the last one.
+    pub const fn chosen(number: u32) -> Self {
+        Self(Self::BASE | (number % Self::COUNT))
+    }
 
     /// The handle of the client as an object, the root of its tree.
     pub const fn root(self) -> ObjectHandle {
         ObjectHandle(self.0)
-    }
-
-    /// The handle that the driver gives to the next client, unless a client still has it.
-    pub const fn next(self) -> Self {
-        Self(Self::BASE | (self.0.wrapping_add(1) % Self::COUNT))
-    }
-
-    /// How many handles come after this one, up to `later` and with it.
-    pub const fn until(self, later: Self) -> u32 {
-        later.0.wrapping_sub(self.0) % Self::COUNT
     }
 }
 

@@ -11,7 +11,6 @@ pub mod log;
 pub(super) mod one_file;
 pub(super) mod random;
 pub mod thread;
-pub(super) mod turn;
 pub(super) mod user;
 pub(super) mod vma;
 pub(super) mod wait;

@@ -24,7 +24,10 @@ use crate::{
         class::{ClassEntry, Kind, Presence},
         handle::{ClassId, ClientHandle, ObjectHandle},
         memory::{self, PageSize},
-        nvos::{self, nvos21, nvos64, nvos64::H_OBJECT_NEW},
+        nvos::{
+            self, nvos21, nvos64,
+            nvos64::{H_OBJECT_NEW, H_ROOT},
+        },
         params,
         status::NvStatus,
         wire::Field,
@@ -383,9 +386,9 @@ impl Structs {
         }
     }
 
-    /// As [`Structs::send`], for a new client, whose handle is found out by the kernel and put
-    /// where the driver's answer has it. It fails if the caller is killed while it waits for others
-    /// who make clients.
+    /// As [`Structs::send`], for a new client, whose handle the module chooses and puts where the
+    /// driver's answer would have it. A program that chooses itself is refused: no program of
+    /// NVIDIA's does. It fails if the caller is killed while it waits for others of its tenant.
     #[inline(never)] // Its structs would stand in the frame of every allocation.
     fn send_for_client(
         &mut self,
@@ -393,25 +396,30 @@ impl Structs {
         code: u32,
         outer: &mut [u8],
     ) -> Result<Returned, Errno> {
-        let mut asked = [0; nvos64::SIZE];
-        let asked = asked.get_mut(..outer.len()).ok_or(Errno::EINVAL)?;
-        asked.copy_from_slice(outer);
-        let (returned, made) = clients::make(call, |call| {
-            outer.copy_from_slice(asked);
-            let returned = self.send(call, code, outer, Route::Caller);
-            let told = H_OBJECT_NEW.get(outer).unwrap_or(0);
-            (returned, ObjectHandle(told))
-        })?;
         let status = status_in(outer);
+        let refusal = NvStatus::NV_ERR_INSUFFICIENT_RESOURCES;
+        let asked = H_ROOT.get(outer).unwrap_or(0);
+        let (returned, made) = clients::make(call, |call, chosen| {
+            if let Some(client) = chosen {
+                if asked != 0 {
+                    set(status, outer, refusal.0)?;
+                    return Ok(0);
+                }
+                set(H_ROOT, outer, client.0)?;
+            }
+            let returned = self.send(call, code, outer, Route::Caller);
+            set(H_ROOT, outer, asked)?;
+            returned
+        })?;
         match made {
             NewClient::AsTold => {}
             // Another thread has written that there is one.
             NewClient::None if status.get(outer) == Some(NvStatus::NV_OK.0) => {
-                let refusal = NvStatus::NV_ERR_INSUFFICIENT_RESOURCES;
                 set(status, outer, refusal.0)?;
             }
             NewClient::None => {}
             NewClient::As(client) => {
+                set(status, outer, NvStatus::NV_OK.0)?;
                 set(H_OBJECT_NEW, outer, client.0)?;
                 // A client's parameters are its handle, if it has any.
                 let _ = Field::<u32>::at(0).set(&mut self.params.bytes, client.0);

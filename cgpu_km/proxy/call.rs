@@ -163,19 +163,22 @@ pub trait Call: Host {
         Ok(())
     }
 
-    /// Works while nobody else makes a client of the driver's through the proxy. The flag says
-    /// whether that was so to the end: a caller that takes too long is not waited for. It fails if
-    /// the caller is killed while it waits. The default is for a system on which one program at a
-    /// time makes clients.
-    fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<(R, bool), Errno> {
-        Ok((work(self), true))
+    /// Works while no other task of the tenant makes a client. It fails if the caller is killed
+    /// while it waits. The default is for a tenant that makes one at a time, or need not wait.
+    fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<R, Errno> {
+        Ok(work(self))
     }
 
-    /// Makes and frees a client of the kernel's, and returns the handle that the driver gave it. No
-    /// program can write to that handle. `None` in a harness that has no such client: what the
-    /// driver tells the program is believed. It fails if the driver makes no client.
-    fn passing_client(&mut self) -> Result<Option<ClientHandle>, Errno> {
+    /// A handle for a new client, which no client has, and which neither the driver nor another
+    /// call will choose. `None` in a harness that has no interface of the kernel's: the driver
+    /// chooses, and what it tells the program is believed.
+    fn unused_client(&mut self) -> Result<Option<ClientHandle>, Errno> {
         Ok(None)
+    }
+
+    /// Whether a client has this handle, as the driver tells the kernel.
+    fn is_client(&mut self, _client: ClientHandle) -> Result<bool, Errno> {
+        Err(Errno::EINVAL)
     }
 
     /// Has a file show the module's doorbell page in its later mappings. The default is for a

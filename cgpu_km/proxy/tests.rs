@@ -25,7 +25,11 @@ use crate::{
     whole::whole,
 };
 use proptest::prelude::*;
-use std::{cell::Cell, collections::BTreeMap, rc::Rc};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
 mod believed;
 mod lists;
@@ -65,10 +69,10 @@ struct Program {
     descriptors: BTreeMap<i32, Session>,
     /// The files that were held in calls of the driver.
     held: Vec<FileId>,
-    /// The last number that the driver has given to a client, if it says so to the kernel.
-    row: Option<Rc<Cell<u32>>>,
-    /// So many times somebody else makes a client too, who did not wait.
-    overtaken: u32,
+    /// The clients that there are, if the module chooses their handles.
+    clients: Option<Rc<RefCell<BTreeSet<u32>>>>,
+    /// The number of the next handle that it chooses.
+    next_client: u32,
     /// The class that the driver says memory for errors is of; 0: there is none.
     class_of_notes: u32,
     /// The driver's words about the tenant's GPUs.
@@ -102,8 +106,8 @@ impl Program {
             branch: Branch::R580,
             descriptors: BTreeMap::new(),
             held: Vec::new(),
-            row: None,
-            overtaken: 0,
+            clients: None,
+            next_client: 0,
             class_of_notes: 0x40,
             cards: Vec::new(),
             uptime_s: 1000,
@@ -242,20 +246,17 @@ impl Call for Program {
         self.accounting.unmap_managed(UVM.file, base, length);
     }
 
-    fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<(R, bool), Errno> {
-        let result = work(self);
-        let alone = self.overtaken == 0;
-        self.overtaken = self.overtaken.saturating_sub(1);
-        Ok((result, alone))
+    fn unused_client(&mut self) -> Result<Option<ClientHandle>, Errno> {
+        let chosen = self.clients.is_some().then(|| {
+            self.next_client += 1;
+            ClientHandle::chosen(self.next_client)
+        });
+        Ok(chosen)
     }
 
-    fn passing_client(&mut self) -> Result<Option<ClientHandle>, Errno> {
-        let Some(row) = self.row.as_ref() else {
-            return Ok(None);
-        };
-        row.set(row.get() + 1);
-        let handle = ClientHandle::BASE | row.get() & 0xf_ffff;
-        Ok(Some(ClientHandle(handle)))
+    fn is_client(&mut self, client: ClientHandle) -> Result<bool, Errno> {
+        let clients = self.clients.as_ref().ok_or(Errno::EINVAL)?;
+        Ok(clients.borrow().contains(&client.0))
     }
 
     fn refused_by_driver(&mut self) {

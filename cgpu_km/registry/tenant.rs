@@ -17,8 +17,7 @@ use crate::{
         self,
         rmapi::KernelClient,
         shared_page::{DriverPage, Shadow},
-        BackingFile, Changes, Frame, OpenFile, OwnSharedTurn, OwnTurn, QueueKey, SharedTurn,
-        TaskTurn, Worker,
+        BackingFile, Changes, Frame, OpenFile, OwnTurn, QueueKey, TaskTurn, Worker,
     },
     policy::{
         sched::InstanceId, Accounting, ContextCost, FbView, FileId, GpuId, GpuSize, ManagedMode,
@@ -39,10 +38,8 @@ pub struct Tenant {
     tables: &'static Tables,
     /// Told when a share comes to be over its limit, or no longer is.
     changes: Arc<Changes>,
-    /// Of all tenants: who makes a client of the driver's.
-    clients: Arc<SharedTurn>,
-    /// Of its own tasks: who asks for that.
-    own_clients: Arc<TaskTurn>,
+    /// The task that makes a client of the driver's.
+    clients: Arc<TaskTurn>,
     /// Calls that the driver has refused.
     refusals: DriverRefusals,
     /// Taken after a GPU's division. Held for computations only, never over a call of the driver, a
@@ -190,9 +187,8 @@ impl Tenant {
         control: Door,
         uvm: Door,
         changes: Arc<Changes>,
-        clients: Arc<SharedTurn>,
     ) -> Result<Arc<Self>> {
-        let own_clients = TaskTurn::new()?;
+        let clients = TaskTurn::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 number,
@@ -200,7 +196,6 @@ impl Tenant {
                 tables,
                 changes,
                 clients,
-                own_clients,
                 refusals: DriverRefusals::new(),
                 state <- new_mutex!(TenantState {
                     accounting: Accounting::new(os_interface::random()),
@@ -381,16 +376,10 @@ impl Tenant {
         self.refusals.wait(&self.name)
     }
 
-    /// Waits until no other task of the tenant makes a client of the driver's. It fails if the
-    /// calling task is killed while it waits.
-    pub fn own_clients(&self) -> Result<OwnTurn<'_>> {
-        self.own_clients.take()
-    }
-
-    /// Waits until no other task makes a client of the driver's through this module, or none that
-    /// is waited for. It fails if the calling task is killed while it waits. It must have
-    /// [`Self::own_clients`], so that tenants go in turns.
-    pub fn clients(&self) -> Result<OwnSharedTurn<'_>> {
+    /// Waits until no other task of the tenant makes a client of the driver's, so that a tenant of
+    /// many threads has one of them in the driver. It fails if the calling task is killed while it
+    /// waits.
+    pub fn clients(&self) -> Result<OwnTurn<'_>> {
         self.clients.take()
     }
 

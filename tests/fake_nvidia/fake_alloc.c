@@ -573,6 +573,8 @@ u32 fake_alloc_object(u32 hclient, u32 hparent, u32 *new, u32 class,
 	}
 	mutex_lock(&rm_lock);
 	if (c->kind == KIND_ROOT) {
+		/* a handle of the caller's own stands in the place of the client */
+		hnew = hclient;
 		status = fake_client_new(sec, &hnew);
 		if (status == NV_OK && params)
 			*(u32 *)params = hnew;

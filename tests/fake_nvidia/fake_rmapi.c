@@ -98,6 +98,7 @@ static u32 alloc(struct nvos64 *p)
 		return NV_ERR_INVALID_ARGUMENT;
 	mutex_lock(&rm_lock);
 	if (class->kind == KIND_ROOT) {
+		p->new = p->root;
 		status = fake_client_new(&kernel_sec, &p->new);
 		if (status == NV_OK && params)
 			*(u32 *)params = p->new;

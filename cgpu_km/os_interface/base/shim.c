@@ -271,16 +271,6 @@ bool cgpu_shim_is_exiting(void)
 	return current->flags & PF_EXITING;
 }
 
-/* A task that is ready to run, and does not: the scheduler has others before it. */
-bool cgpu_shim_is_kept_waiting(struct task_struct *task)
-{
-#ifdef CONFIG_SMP
-	return task_is_running(task) && !READ_ONCE(task->on_cpu);
-#else
-	return task_is_running(task) && task != current;
-#endif
-}
-
 /*
  * wait_for_completion_killable(), in which the machine can go to sleep. What the task holds
  * meanwhile is waited for by programs alone, which are frozen too.

@@ -126,22 +126,6 @@ impl Completion {
         to_result(unsafe { bindings::wait_for_completion_killable(self.inner.get().cast()) })
     }
 
-    /// As [`Self::wait_killable`], for so many milliseconds at most; whether it has happened.
-    pub(in crate::os_interface) fn wait_killable_for(&self, milliseconds: u32) -> Result<bool> {
-        // SAFETY: There is no precondition.
-        let jiffies = unsafe { bindings::__msecs_to_jiffies(milliseconds) };
-        // SAFETY: `new` initialized the completion.
-        let left = unsafe {
-            bindings::wait_for_completion_killable_timeout(self.inner.get().cast(), jiffies)
-        };
-        match left {
-            0 => Ok(false),
-            1.. => Ok(true),
-            // An errno, which fits.
-            errno => Err(Error::from_errno(i32::try_from(errno).unwrap_or(0))),
-        }
-    }
-
     /// As [`Self::wait_killable`], for as long as it takes: the machine can be suspended meanwhile.
     pub(in crate::os_interface) fn wait_freezable(&self) -> Result {
         // SAFETY: `new` initialized the completion.

@@ -453,11 +453,18 @@ impl KernelClient {
         unsafe { self.control(self.subdevice(), rmapi::PERF_BOOST, &mut params.0) }
     }
 
-    /// Makes a client, frees it again, and tells what handle it had: what no program can write.
-    pub fn passing_client(&self) -> core::result::Result<ClientHandle, Missing> {
-        let handle = self.alloc(0, 0, 0, NV01_ROOT, None)?;
-        self.free(handle);
-        Ok(ClientHandle(handle))
+    /// Whether a client has this handle, as the driver tells the kernel. `EIO`: it says neither.
+    pub fn is_client(&self, client: ClientHandle) -> Result<bool> {
+        let mut params = Aligned([0; rmapi::ATTACHED_IDS_SIZE]);
+        let object = client.root();
+        let name = RmName { client, object };
+        // SAFETY: There is no address in it.
+        match unsafe { self.control(name, rmapi::GET_ATTACHED_IDS, &mut params.0) }? {
+            NvStatus::NV_OK => Ok(true),
+            // serverControl() in rs_server.c, for a client that is not there.
+            NvStatus::NV_ERR_INVALID_CLIENT => Ok(false),
+            _ => Err(EIO),
+        }
     }
 
     /// Makes an object of a client, or with the class of clients another one.

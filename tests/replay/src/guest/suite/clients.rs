@@ -20,6 +20,7 @@ use crate::{
 tests! {
     "clients: a forged handle is not the new client's" => forged;
     "clients: in time beside threads that get no processor" => in_time;
+    "clients: none is refused beside others that make clients" => beside_others;
 }
 
 const SHARED: u32 = 0x5C00_0300;
@@ -208,4 +209,24 @@ fn in_time() -> Verdict {
         }
         Err("starved threads keep others waiting".to_owned())
     })
+}
+
+/// Beside a program that makes clients all the time: on the driver's own nodes, and of another
+/// instance.
+fn beside_others() -> Verdict {
+    let (own, other) = (Instance::new("calm", GIB)?, Instance::new("eager", GIB)?);
+    let ctl = open_node(&own.folder(), "nvidiactl")?;
+    for folder in ["/dev", &other.folder()] {
+        let busy = || match open_node(folder, "nvidiactl") {
+            Ok(ctl) => rm::client_after_client(ctl),
+            Err(_) => 1,
+        };
+        let child = sys("fork", spawn(busy))?;
+        let made = made(ctl);
+        sys("kill", os::kill(child, libc::SIGKILL))?;
+        let status = sys("wait", os::wait(child))?;
+        holds("the other made none", status == libc::SIGKILL)?;
+        holds("no client was made", made?.0 > 0)?;
+    }
+    sys("close", os::close(ctl))
 }
