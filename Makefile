@@ -10,7 +10,8 @@
 #                        (root, apt, cargo, python3)
 #   make test-driver     NVIDIA's own driver in the test machine, on an emulated GPU (tests/driver)
 #   make test-kubernetes cgpu-dra on a real control plane of Kubernetes, built with Go (a long one)
-#   make test-hosts      the module from the object on the kernels of hosts: a table (a long one)
+#   make test-hosts      the module from the object on the kernels of hosts: a table (a long one);
+#                        KHEADERS=PATH KIMAGE=PATH: on the kernel that they name
 #   make test-debug      the same machine with KASAN, lockdep and kmemleak (a long one)
 #   make test-gpu        tests on a real GPU: a table, JSON on stdout; SKIPPED if there is none
 #   make bench           the proxy's cost, in the test machine: a table, JSON on stdout (15 minutes)

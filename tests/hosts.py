@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """hosts.py [--write] [SERIES ...]: the module as hosts build it, from the object by gcc and headers
-alone (dist/object), on stock kernels of Debian's: SERIES, or those of KERNELS. Prints a table with
-a line for each kernel. --write puts it into docs/support.md, and a short form into README.md.
+alone (dist/object), on stock kernels of Debian's: SERIES, or those of KERNELS. If KHEADERS and
+KIMAGE name a kernel (tests/vm/path-kernel.sh), it is that one; its SERIES is `path`. Prints a table
+with a line for each kernel. --write puts it into docs/support.md, and a short form into README.md.
 
 A cell is the number of cases that passed; where some failed, it says so, and what failed stands
 below the table. A kernel for which the module cannot be built has the reason there."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -116,7 +118,8 @@ def write(text, place):
 
 def main():
     words = sys.argv[1:]
-    kernels = [word for word in words if word != "--write"] or KERNELS
+    kernels = [word for word in words if word != "--write"]
+    kernels = kernels or (("path",) if os.environ.get("KHEADERS") else KERNELS)
     if any(word.startswith("-") for word in kernels):
         sys.exit("usage: hosts.py [--write] [SERIES ...]")
     text, failed = table(kernels)

@@ -61,6 +61,7 @@ LEFT_OUT = (
     ("docs/install.md", "make ", "README's same line has run; it is one way or the other"),
     ("docs/install.md", "dpkg ", "README's same line has run; it is one way or the other"),
     ("docs/install.md", "./install.sh --sign", "`sign-file` is gone with the headers"),
+    ("docs/support.md", "", "wants a kernel of another distribution, and takes an hour"),
     ("docs/upgrading.md", "/usr/src/cgpu-", "the step `package` runs it beside the package"),
     ("docs/adding-a-driver-version.md", "", "wants NVIDIA's sources of that release"),
 )

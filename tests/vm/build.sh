@@ -3,12 +3,13 @@
 # build.sh [--kernel KERNEL] [--without WORD,...] [--clippy] [--modules-only]: builds what the test
 # machine runs and prints the folder it is in. KERNEL is stock, debug, or a stock kernel of
 # host-kernel.sh: SERIES or newest (6.12, say) for the module from the object (dist/object), or
-# in-tree-SERIES (in-tree-7.3) for the module with the kernel's own Rust. With --without the module
-# does not use these features of the kernel (cgpu_km/os_interface/features.mk), as on a kernel that
-# lacks them.
+# in-tree-SERIES (in-tree-7.3) for the module with the kernel's own Rust. KERNEL is path for the
+# module from the object and a kernel that KHEADERS and KIMAGE name (path-kernel.sh). With --without
+# the module does not use these features of the kernel (cgpu_km/os_interface/features.mk), as on a
+# kernel that lacks them.
 #
-#   modules/*.ko   cgpu_km and the stand-in driver, for that kernel; for SERIES cgpu_km from the
-#                  object (dist/object), by gcc and the kernel's headers alone
+#   modules/*.ko   cgpu_km and the stand-in driver, for that kernel; for SERIES and path cgpu_km from
+#                  the object (dist/object), by gcc and the kernel's headers alone
 #   bin/*          the programs of the workspace, static
 #   vmlinuz, release, root   the kernel, its release, the Debian folder (links and a text)
 #
@@ -55,14 +56,18 @@ debug)
 	compiler=(CC=clang-19)
 	id=$(basename "$debug")
 	;;
-[0-9]* | newest | in-tree-[0-9]*)
-	host=$("$here/host-kernel.sh" "${kernel#in-tree-}")
+[0-9]* | newest | in-tree-[0-9]* | path)
+	if [ "$kernel" = path ]; then
+		host=$("$here/path-kernel.sh")
+	else
+		host=$("$here/host-kernel.sh" "${kernel#in-tree-}")
+	fi
 	release=$(cat "$host/release")
 	kdir=/usr/src/linux-headers-$release
 	vmlinuz=$host/vmlinuz
 	mounts=()
-	for folder in "$host"/tree/usr/src/linux-headers-* "$host"/tree/usr/lib/linux-kbuild-*; do
-		mounts+=("$folder" "${folder#"$host/tree"}" ro)
+	for folder in "$host"/tree/usr/src/linux-*headers-* "$host"/tree/usr/lib/linux-kbuild-*; do
+		[ ! -d "$folder" ] || mounts+=("$folder" "${folder#"$host/tree"}" ro)
 	done
 	# Also where the kernel was built by an older one, which the folder has not.
 	compiler=(CC=gcc)
@@ -129,15 +134,19 @@ build_module() {
 # build_from_object: cgpu_km as DKMS builds it, from the folder of dist/object, which is one for all
 # kernels. Warnings are errors, those of objtool and modpost too.
 build_from_object() {
-	local objects=$out/objects/from_object
+	local objects=$out/objects/from_object why
 	"$CGPU_TREE/dist/object/build.sh" --output "$CGPU_BUILD/object" >/dev/null 9>&-
+	why=$(in_root "$root" "$CGPU_TREE/dist" /dist ro "$CGPU_BUILD/object" /build ro "${mounts[@]}" -- \
+		/dist/supported.sh "$kdir" /build/exports 2>&1) || die "$why"
 	rm -rf "$objects"
 	mkdir -p "$out/objects"
 	cp -r "$CGPU_BUILD/object" "$objects"
 	log "$out/cgpu_km.log" in_root "$root" "$objects" /build rw "${mounts[@]}" -- \
 		make -s -C "$kdir" M=/build "${compiler[@]}" KCFLAGS=-Werror \
 		CGPU_WITHOUT="${without//,/ }" -j"$(nproc)" modules
-	! grep -i warning "$out/cgpu_km.log" >&2 || die "cgpu_km.ko builds with warnings for $kernel"
+	# A distribution's kernel may have been built by other tools than the folder's.
+	! grep -v 'differs from the one used to build the kernel' "$out/cgpu_km.log" | grep -i warning >&2 ||
+		die "cgpu_km.ko builds with warnings for $kernel"
 	printf '%s\0' "$objects/cgpu_km.ko" | publish modules
 }
 
