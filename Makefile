@@ -12,6 +12,8 @@
 #   make test-kubernetes cgpu-dra on a real control plane of Kubernetes, built with Go (a long one)
 #   make test-hosts      the module from the object on the kernels of hosts: a table (a long one);
 #                        KHEADERS=PATH KIMAGE=PATH: on the kernel that they name
+#   make test-debian13   a Debian 13 host with the real driver, from installation to removal (a long
+#                        one)
 #   make test-debug      the same machine with KASAN, lockdep and kmemleak (a long one)
 #   make test-gpu        tests on a real GPU: a table, JSON on stdout; SKIPPED if there is none
 #   make bench           the proxy's cost, in the test machine: a table, JSON on stdout (15 minutes)
@@ -31,7 +33,7 @@ KDIR ?= /lib/modules/$(shell uname -r)/build
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/cgpu
 
 .PHONY: all modules modules_install object install uninstall package rpm clean clean-cache \
-	lint test test-host test-vm test-driver test-kubernetes test-hosts test-debug test-gpu \
+	lint test test-host test-vm test-driver test-kubernetes test-hosts test-debian13 test-debug test-gpu \
 	bench soak bench-scale bench-weights demo docs replay
 
 all: modules
@@ -88,6 +90,9 @@ test-kubernetes:
 
 test-hosts:
 	@tests/hosts.py
+
+test-debian13:
+	@tests/floors.py debian13
 
 test-debug:
 	@tests/floors.py debug

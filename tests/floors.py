@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""floors.py [--again] lint|host|vm|driver|kubernetes|debug ...: runs the tests of these floors and
+"""floors.py [--again] lint|host|vm|driver|kubernetes|debian13|debug ...: runs the tests of these floors and
 goes on after a failure. Ends in what each step that failed said of it, and "N passed, N failed",
 which counts every test that a step reports, and the step itself where it reports none.
 
@@ -282,12 +282,17 @@ KUBERNETES = after(
     ("control plane of Kubernetes", ["tests/kubernetes/build.sh"]),
     ("DRA driver on the control plane", ["tests/kubernetes/test.sh"]),
 )
+DEBIAN13 = after(
+    ("programs for the host with Debian 13", ["tests/vm/build.sh"]),
+    ("way of a user of Debian 13", ["tests/debian13/test.sh"]),
+)
 FLOORS = {
     "lint": LINT,
     "host": HOST,
     "vm": VM,
     "driver": DRIVER,
     "kubernetes": KUBERNETES,
+    "debian13": DEBIAN13,
     "debug": DEBUG,
 }
 

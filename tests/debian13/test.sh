@@ -1,0 +1,164 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# test.sh: the way of a user of Debian 13 with a GPU, on the disk of env.sh and an emulated GPU:
+#
+# 1. apt install ./cgpu_*.deb
+# 2. start on 6.12: instances, nvidia-smi and CUDA, podman and docker (session.sh first)
+# 3. the kernel of backports is installed
+# 4. start on that: the saved instance is there, a container runs in it; apt remove cgpu
+#    (session.sh second)
+# 5. nothing of cgpu is left
+#
+# What compiles runs on this machine, in the disk's root: an emulated processor takes too long for
+# it. KEEP=FOLDER keeps the consoles' logs there.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../vm/lib.sh
+. "$(dirname "$0")/../vm/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=../driver/machine.sh
+. "$CGPU_TREE/tests/driver/machine.sh"
+
+# Mounts are this script's alone, and go with it.
+if [ "${1:-}" != inside ]; then
+	need_root
+	exec unshare --mount --propagation private "$0" inside
+fi
+here=$CGPU_TREE/tests/debian13
+LIMIT=${LIMIT:-1200}
+MEMORY=4096
+disk=$("$here/env.sh")
+kept=$(dirname "$disk")
+release=$(cat "$kept/release")
+update=$(cat "$kept/update")
+out=$(cat "$CGPU_BUILD/last-stock")
+object=$("$CGPU_TREE/dist/object/build.sh" --output "$CGPU_BUILD/object")
+REAL_ROOT=$("$CGPU_TREE/tests/driver/env.sh")
+REAL_RELEASE=$(cat "$kept/driver")
+work=$(mktemp -d "$CGPU_CACHE/debian13-XXXXXXXX")
+machine=
+cleanup() {
+	[ -z "$machine" ] || kill -- "-$machine" 2>/dev/null || :
+	real_kill
+	if [ -n "${KEEP:-}" ]; then
+		mkdir -p "$KEEP"
+		cp "$work"/*.log "$work"/console.* "$work"/said.* "$KEEP/" 2>/dev/null || :
+	fi
+	umount "$work/root" 2>/dev/null || :
+	rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM HUP
+root=$work/root
+mkdir "$root"
+mounted() { mount -o loop "$work/disk" "$root"; }
+# boot NAME KERNEL: starts the disk with that kernel and its initramfs, as a boot loader would, and
+# runs session.sh NAME at the end of the start. Its cases are counted.
+boot() {
+	local name=$1 kernel=$2 arguments rc=0
+	cp "$root/boot/vmlinuz-$kernel" "$work/vmlinuz"
+	cp "$root/boot/initrd.img-$kernel" "$work/initrd"
+	umount "$root"
+	arguments="root=/dev/vda rw console=ttyS0,115200 printk.devkmsg=on loglevel=6 panic=-1 oops=panic"
+	arguments+=" tsc=reliable watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=180 no_timer_check"
+	arguments+=" systemd.unit=session.target session=$name"
+	: >"$work/console.$name"
+	real_start "$work" "$out" 1 "$MEMORY"
+	step "$name: booting $kernel"
+	set -m
+	in_root "$REAL_ROOT" "$work" /stage rw -- \
+		timeout --foreground --kill-after=5 "$LIMIT" \
+		qemu-system-x86_64 -accel tcg,thread=multi -smp 2 -cpu max,la57=off "${HARDWARE[@]}" \
+		-m "$MEMORY" -nodefaults -display none -monitor none -no-reboot \
+		-drive file=/stage/disk,format=raw,if=virtio,cache=unsafe \
+		-kernel /stage/vmlinuz -initrd /stage/initrd -append "$arguments" \
+		-serial "file:/stage/console.$name" -serial "file:/stage/said.$name" \
+		</dev/null 2>"$work/qemu.log" &
+	machine=$!
+	set +m
+	wait "$machine" || rc=$?
+	machine=
+	real_end "$work" || rc=1
+	rm -f "$work"/gpu.sock* "$work"/faults.sock* "$work/ready"
+	grep -v "Could not enable error recovery" "$work/qemu.log" | head -n 20 >&2 || :
+	if ! "$CGPU_TREE/tests/vm/check-log.sh" "$work/console.$name" >&2 || [ "$rc" != 0 ]; then
+		tail -n 60 "$work/console.$name" >&2
+		cat "$work/said.$name" >&2
+		die "$name: the machine ended with $rc, or its kernel's log has a fault"
+	fi
+	# The tally of both is made at the end.
+	grep -v '^debian13: ' "$work/said.$name" || :
+	passed=$((passed + $(grep -c '^ok: ' "$work/said.$name")))
+	mounted
+}
+
+step "the package"
+deb=$("$CGPU_TREE/dist/package.sh" --prebuilt "$out/bin" --object "$object" --output "$work")
+step "the disk"
+cp --sparse=always "$disk" "$work/disk"
+mounted
+real_programs "$out"
+# The image of containers: the C library, a shell and the CUDA program. The driver's programs and
+# libraries come from the host.
+mkdir -p "$work/image"/{usr/bin,usr/lib64,tmp,proc,dev,sys}
+for folder in bin lib lib64; do
+	ln -s "usr/$folder" "$work/image/$folder"
+done
+(cd "$root" && grep -hE '^/(usr/)?lib.*\.so' var/lib/dpkg/info/{libc6,libgcc-s1}:amd64.list |
+	sed 's,^/\(usr/\)\?,usr/,' | sort -u | xargs cp -a --parents -t "$work/image")
+cp "$root/bin/dash" "$work/image/usr/bin/sh"
+cp "$out/cuda/cuda-check" "$work/image/usr/bin/"
+mkdir "$root/opt/session"
+tar -C "$work/image" --owner=0 --group=0 -cf "$root/opt/session/image.tar" .
+cp "$here/session.sh" "$CGPU_TREE/tests/vm/guest-check.sh" "$root/opt/session/"
+cp "$here"/session.{service,target} "$root/etc/systemd/system/"
+# The emulated GPU has no processor that could run NVIDIA's firmware.
+rm -f "$root/lib/firmware/nvidia/$REAL_RELEASE"/gsp_*.bin
+"$out/bin/gpu-emulator" firmware --branch "$REAL_RELEASE" "$root/lib/firmware/nvidia/$REAL_RELEASE"
+
+step "apt install ./$(basename "$deb")"
+cp "$deb" "$root/root/"
+log "$work/install.log" in_root "$root" -- sh -c \
+	"cd /root && DEBIAN_FRONTEND=noninteractive apt-get install -y ./$(basename "$deb")"
+in_root "$root" -- dkms status >"$work/dkms.log"
+grep -q "^cgpu/.*, $release, .*: installed" "$work/dkms.log" || die "$(cat "$work"/{install,dkms}.log)"
+ok "apt installs the package, and DKMS builds the module for $release"
+boot first "$release"
+
+step "kernel $update of backports"
+updates() { # updates COMMAND...
+	in_root "$root" -- env DEBIAN_FRONTEND=noninteractive "$@" >>"$work/update.log" 2>&1
+}
+if ! updates apt-get install -y --no-download "linux-image-$update" "linux-headers-$update"; then
+	# Debian's driver may know no kernel that is so new. Then a user has to say so, or Debian's hook
+	# fails, and with it the kernel's package.
+	step "DKMS does not build the driver for $update: $(grep -h -m1 -E 'error:|ERROR:' \
+		"$root"/var/lib/dkms/nvidia-*/*/build/make.log "$work/update.log" || :)"
+	cp "$root"/var/lib/dkms/nvidia-*/*/build/make.log "$work/driver-make.log" || :
+	for module in "$root"/var/lib/dkms/nvidia-*; do
+		echo 'BUILD_EXCLUSIVE_KERNEL_MAX="6.99"' >"$root/etc/dkms/$(basename "$module").conf"
+	done
+	updates dpkg --configure -a || die "the kernel is not installed: $(tail -n 20 "$work/update.log")"
+fi
+in_root "$root" -- dkms status >"$work/dkms.log"
+grep -q "^cgpu/.*, $update, .*: installed" "$work/dkms.log" || die "$(cat "$work"/{update,dkms}.log)"
+ok "DKMS builds the module when the kernel comes"
+if ! grep -q "^nvidia.*, $update, .*: installed" "$work/dkms.log"; then
+	# The same driver, with the edits of tests/driver, in the place of the one that is missing.
+	modules=$("$CGPU_TREE/tests/driver/build.sh")
+	name=$(basename "$(ls -d "$root"/var/lib/dkms/nvidia-*)")
+	mkdir -p "$root/lib/modules/$update/updates/dkms"
+	cp "$modules/nvidia.ko" "$root/lib/modules/$update/updates/dkms/$name.ko"
+	cp "$modules/nvidia-uvm.ko" "$root/lib/modules/$update/updates/dkms/$name-uvm.ko"
+	in_root "$root" -- depmod "$update"
+fi
+boot second "$update"
+
+rm "$root"/root/cgpu_*.deb
+left=$(cd "$root" && find . -xdev \( -path ./var/log -o -path ./etc/cgpu -o -path ./tmp \) -prune \
+	-o -iname '*cgpu*' -print)
+[ -z "$left" ] || die "the package is gone, and leaves: $left"
+ok "nothing of the package is left"
+failed=$(cat "$work"/said.* | grep -c '^FAILED: ' || :)
+[ "$(grep -c '^debian13: ' "$work/said.first" "$work/said.second" | grep -c ':1$')" = 2 ] ||
+	die "a session has not come to its end"
+echo "debian13: $passed passed, $failed failed"
+[ "$failed" = 0 ]
