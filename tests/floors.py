@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""floors.py [--again] lint|host|vm|driver|kubernetes|debian13|debug ...: runs the tests of these floors and
-goes on after a failure. Ends in what each step that failed said of it, and "N passed, N failed",
-which counts every test that a step reports, and the step itself where it reports none.
+"""floors.py [--again] lint|host|vm|driver|kubernetes|debian13|debug ...: runs the tests of these
+floors and goes on after a failure. Ends in what each step that failed said of it, and "N passed, N
+failed", which counts every test that a step reports, and the step itself where it reports none.
 
 Two steps run at once, or JOBS=N: most of them keep one core busy. A step waits for those that it is
 listed after. What the steps print comes in the order of the list, as if they ran one by one.

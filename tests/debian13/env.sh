@@ -7,6 +7,7 @@
 #
 #   release, update   the two kernels' releases
 #   driver            the driver's version, such as 550.163.01
+#   edited            is there if Debian's driver had to be edited to compile for this kernel
 #   versions          what was in the archive
 #
 # The disk is an ext4 file system without a partition table or boot loader. It is kept under
@@ -61,12 +62,25 @@ install "linux-image-$FLAVOUR" "linux-headers-$FLAVOUR" "${ENGINES[@]}"
 release=$(basename "$root"/boot/vmlinuz-*)
 release=${release#vmlinuz-}
 step "NVIDIA's driver by DKMS for $release (about 5 minutes)"
-install "${DRIVER[@]}"
+by_dkms() { # by_dkms COMMAND...
+	in_root "$root" -- env DEBIAN_FRONTEND=noninteractive "$@" >>"$work/driver.log" 2>&1
+}
+if ! by_dkms apt-get install -y "${DRIVER[@]}"; then
+	# Debian's 550.163.01-2, and -4~bpo13+1 of backports, do not compile for 6.12.107 and later of
+	# Debian 13: pci_resize_resource() has a fourth argument there, which BARs must stay.
+	step "it does not compile: $(grep -h -m1 'error:' "$root"/var/lib/dkms/nvidia-*/*/build/make.log)"
+	source=$(echo "$root"/usr/src/nvidia-*/nvidia/nv-pci.c)
+	sed -i 's/\(pci_resize_resource(pci_dev, NV_GPU_BAR1, requested_size\));/\1, 0);/' "$source"
+	[ "$(grep -c 'requested_size, 0);' "$source")" = 1 ] || die "its call is not as expected"
+	by_dkms dpkg --configure -a || die "nor with one argument more (see $work/driver.log)"
+	touch "$work/edited"
+fi
 in_root "$root" -- dkms status >"$work/dkms"
 grep -q "^nvidia.*, $release, .*: installed" "$work/dkms" ||
-	die "DKMS has not built the driver for $release: $(cat "$work/dkms") (see $work/apt.log)"
+	die "DKMS has not built the driver for $release: $(cat "$work/dkms") (see $work/driver.log)"
 
 step "kernel $update, for later"
+in_root "$root" -- apt-get clean
 log "$work/download.log" in_root "$root" -- apt-get install -y --download-only \
 	"linux-image-$update" "linux-headers-$update"
 rm "$root/usr/sbin/policy-rc.d"

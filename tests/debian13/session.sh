@@ -5,6 +5,8 @@
 # N failed".
 # shellcheck disable=SC1091  # paths in the machine
 . /opt/session/guest-check.sh
+# Bytes as they come.
+stty -F /dev/ttyS1 raw -echo
 part=$(sed -n 's/.*\bsession=\([a-z]*\).*/\1/p' /proc/cmdline)
 
 IMAGE=localhost/client
@@ -57,7 +59,7 @@ second() {
 	check "its limit is the saved one" is "$(value web memory_limit_bytes)" $LIMIT
 	check "udev has written the CDI file" within 20 [ -e /run/cdi/cgpu.json ]
 	containers
-	check "the package is removed" run env DEBIAN_FRONTEND=noninteractive apt-get remove -y cgpu
+	check "the package is removed" run env DEBIAN_FRONTEND=noninteractive apt-get purge -y cgpu
 	told
 	for path in /sys/module/cgpu_km /dev/cgpuctl /proc/cgpu_km /run/cdi/cgpu.json \
 		/etc/systemd/system/multi-user.target.wants/cgpu.service /usr/sbin/cgpuctl; do
