@@ -33,8 +33,8 @@ KDIR ?= /lib/modules/$(shell uname -r)/build
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/cgpu
 
 .PHONY: all modules modules_install object install uninstall package rpm clean clean-cache \
-	lint test test-host test-vm test-driver test-kubernetes test-hosts test-debian13 test-debug \
-	test-gpu bench soak bench-scale bench-weights demo docs replay
+	lint test test-host test-vm test-driver test-kubernetes test-hosts test-debian13 \
+	test-debug test-gpu bench soak bench-scale bench-weights demo docs replay
 
 all: modules
 

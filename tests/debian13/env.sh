@@ -56,19 +56,22 @@ printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
 chmod 755 "$root/usr/sbin/policy-rc.d"
 log "$work/apt.log" in_root "$root" -- apt-get update
 install() { # install PACKAGE...
-	log "$work/apt.log" in_root "$root" -- env DEBIAN_FRONTEND=noninteractive apt-get install -y "$@"
+	log "$work/apt.log" in_root "$root" -- env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y "$@"
 }
 install "linux-image-$FLAVOUR" "linux-headers-$FLAVOUR" "${ENGINES[@]}"
 release=$(basename "$root"/boot/vmlinuz-*)
 release=${release#vmlinuz-}
 step "NVIDIA's driver by DKMS for $release (about 5 minutes)"
 by_dkms() { # by_dkms COMMAND...
-	in_root "$root" -- env DEBIAN_FRONTEND=noninteractive "$@" >>"$work/driver.log" 2>&1
+	in_root "$root" -- env DEBIAN_FRONTEND=noninteractive "$@" \
+		>>"$work/driver.log" 2>&1
 }
 if ! by_dkms apt-get install -y "${DRIVER[@]}"; then
 	# Debian's 550.163.01-2, and -4~bpo13+1 of backports, do not compile for 6.12.107 and later of
 	# Debian 13: pci_resize_resource() has a fourth argument there, which BARs must stay.
-	step "it does not compile: $(grep -h -m1 'error:' "$root"/var/lib/dkms/nvidia-*/*/build/make.log)"
+	step "it does not compile: $(grep -h -m1 'error:' \
+		"$root"/var/lib/dkms/nvidia-*/*/build/make.log)"
 	source=$(echo "$root"/usr/src/nvidia-*/nvidia/nv-pci.c)
 	sed -i 's/\(pci_resize_resource(pci_dev, NV_GPU_BAR1, requested_size\));/\1, 0);/' "$source"
 	[ "$(grep -c 'requested_size, 0);' "$source")" = 1 ] || die "its call is not as expected"

@@ -122,11 +122,15 @@ rm -f "$root/lib/firmware/nvidia/$REAL_RELEASE"/gsp_*.bin
 "$out/bin/gpu-emulator" firmware --branch "$REAL_RELEASE" "$root/lib/firmware/nvidia/$REAL_RELEASE"
 
 step "apt install ./$(basename "$deb")"
-cp "$deb" "$root/root/"
-log "$work/install.log" in_root "$root" -- sh -c \
-	"cd /root && DEBIAN_FRONTEND=noninteractive apt-get install -y ./$(basename "$deb")"
-in_root "$root" -- dkms status >"$work/dkms.log"
-grep -q "^cgpu/.*, $release, .*: installed" "$work/dkms.log" || die "$(cat "$work"/{install,dkms}.log)"
+cp "$deb" "$root/opt/session/"
+log "$work/install.log" in_root "$root" -- env DEBIAN_FRONTEND=noninteractive \
+	apt-get install -y "/opt/session/$(basename "$deb")"
+# built WHAT KERNEL: whether DKMS has built and installed it.
+built() {
+	in_root "$root" -- dkms status >"$work/dkms.log"
+	grep -q "^$1.*, $2, .*: installed" "$work/dkms.log"
+}
+built cgpu/ "$release" || die "$(cat "$work"/{install,dkms}.log)"
 ok "apt installs the package, and DKMS builds the module for $release"
 boot first "$release"
 
@@ -143,12 +147,12 @@ if ! updates apt-get install -y --no-download "linux-image-$update" "linux-heade
 	for module in "$root"/var/lib/dkms/nvidia-*; do
 		echo 'BUILD_EXCLUSIVE_KERNEL_MAX="6.99"' >"$root/etc/dkms/$(basename "$module").conf"
 	done
-	updates dpkg --configure -a || die "the kernel is not installed: $(tail -n 20 "$work/update.log")"
+	updates dpkg --configure -a ||
+		die "the kernel is not installed: $(tail -n 20 "$work/update.log")"
 fi
-in_root "$root" -- dkms status >"$work/dkms.log"
-grep -q "^cgpu/.*, $update, .*: installed" "$work/dkms.log" || die "$(cat "$work"/{update,dkms}.log)"
+built cgpu/ "$update" || die "$(cat "$work"/{update,dkms}.log)"
 ok "DKMS builds the module when the kernel comes"
-if ! grep -q "^nvidia.*, $update, .*: installed" "$work/dkms.log"; then
+if ! built nvidia "$update"; then
 	# The same driver, with the edits of tests/driver, in the place of the one that is missing.
 	modules=$("$CGPU_TREE/tests/driver/build.sh")
 	name=$(basename "$(ls -d "$root"/var/lib/dkms/nvidia-*)")
@@ -159,7 +163,7 @@ if ! grep -q "^nvidia.*, $update, .*: installed" "$work/dkms.log"; then
 fi
 boot second "$update"
 
-rm "$root"/root/cgpu_*.deb
+rm "$root"/opt/session/cgpu_*.deb
 left=$(cd "$root" && find . -xdev \( -path ./var/log -o -path ./etc/cgpu -o -path ./tmp \) -prune \
 	-o -iname '*cgpu*' -print)
 [ -z "$left" ] || die "the package is gone, and leaves: $left"

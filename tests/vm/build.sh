@@ -8,8 +8,8 @@
 # the module does not use these features of the kernel (cgpu_km/os_interface/features.mk), as on a
 # kernel that lacks them.
 #
-#   modules/*.ko   cgpu_km and the stand-in driver, for that kernel; for SERIES and path cgpu_km from
-#                  the object (dist/object), by gcc and the kernel's headers alone
+#   modules/*.ko   cgpu_km and the stand-in driver, for that kernel; for SERIES and path cgpu_km
+#                  from the object (dist/object), by gcc and the kernel's headers alone
 #   bin/*          the programs of the workspace, static
 #   vmlinuz, release, root   the kernel, its release, the Debian folder (links and a text)
 #
@@ -136,8 +136,8 @@ build_module() {
 build_from_object() {
 	local objects=$out/objects/from_object why
 	"$CGPU_TREE/dist/object/build.sh" --output "$CGPU_BUILD/object" >/dev/null 9>&-
-	why=$(in_root "$root" "$CGPU_TREE/dist" /dist ro "$CGPU_BUILD/object" /build ro "${mounts[@]}" -- \
-		/dist/supported.sh "$kdir" /build/exports 2>&1) || die "$why"
+	why=$(in_root "$root" "$CGPU_TREE/dist" /dist ro "$CGPU_BUILD/object" /build ro \
+		"${mounts[@]}" -- /dist/supported.sh "$kdir" /build/exports 2>&1) || die "$why"
 	rm -rf "$objects"
 	mkdir -p "$out/objects"
 	cp -r "$CGPU_BUILD/object" "$objects"
@@ -145,7 +145,7 @@ build_from_object() {
 		make -s -C "$kdir" M=/build "${compiler[@]}" KCFLAGS=-Werror \
 		CGPU_WITHOUT="${without//,/ }" -j"$(nproc)" modules
 	# A distribution's kernel may have been built by other tools than the folder's.
-	! grep -v 'differs from the one used to build the kernel' "$out/cgpu_km.log" | grep -i warning >&2 ||
+	! grep -v 'differs from the one used to build' "$out/cgpu_km.log" | grep -i warning >&2 ||
 		die "cgpu_km.ko builds with warnings for $kernel"
 	printf '%s\0' "$objects/cgpu_km.ko" | publish modules
 }

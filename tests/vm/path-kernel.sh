@@ -24,7 +24,7 @@ if [ -d "$headers/usr/src" ]; then
 	# The other folders of headers do not say what the kernel exports.
 	complete=("$headers"/usr/src/{linux-*headers-*,kernels/*}/Module.symvers)
 	[ ${#complete[@]} = 1 ] ||
-		die "KHEADERS=$KHEADERS: usr/src there has ${#complete[@]} folders with a Module.symvers, not one"
+		die "KHEADERS=$KHEADERS: usr/src has ${#complete[@]} folders with a Module.symvers, not one"
 	headers=${complete[0]%/Module.symvers}
 fi
 tree=
@@ -53,7 +53,8 @@ booted=$(bytes $((at + 512)) 256 | sed -n '1s/ .*//p')
 [ "$booted" = "$release" ] ||
 	die "KIMAGE=$KIMAGE is $booted, and the headers in $headers are those of $release"
 
-folder=$CGPU_BUILD/kernels/path-$(sha256sum "$headers"/{Module.symvers,.config} | sha256sum | cut -c1-12)
+key=$(sha256sum "$headers"/{Module.symvers,.config} | sha256sum | cut -c1-12)
+folder=$CGPU_BUILD/kernels/path-$key
 mkdir -p "$folder"/tree/usr/{src,lib}
 for other in "${beside[@]}"; do
 	other=${other%/}
