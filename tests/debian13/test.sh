@@ -61,7 +61,7 @@ boot() {
 	arguments+=" tsc=reliable watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=180 no_timer_check"
 	# A host that is busy may need longer than what systemd waits for.
 	arguments+=" systemd.default_timeout_start_sec=900 udev.event_timeout=900"
-	arguments+=" systemd.unit=session.target session=$name"
+	arguments+=" systemd.show_status=0 systemd.unit=session.target session=$name"
 	: >"$work/console.$name"
 	real_start "$work" "$out" 1 "$MEMORY"
 	step "$name: booting $kernel"
@@ -115,7 +115,10 @@ cp "$here/session.sh" "$CGPU_TREE/tests/vm/guest-check.sh" "$root/opt/session/"
 cp "$here"/session.{service,target} "$root/etc/systemd/system/"
 tr -d - </proc/sys/kernel/random/uuid >"$root/etc/machine-id"
 # As docs/install.md says for this version of docker.
-mkdir -p "$root/etc/docker"
+mkdir -p "$root/etc/docker" "$root/etc/systemd/system/systemd-modules-load.service.d"
+# This unit has a limit of its own.
+printf '[Service]\nTimeoutSec=900\n' \
+	>"$root/etc/systemd/system/systemd-modules-load.service.d/patience.conf"
 echo '{"features": {"cdi": true}}' >"$root/etc/docker/daemon.json"
 # The emulated GPU has no processor that could run NVIDIA's firmware.
 rm -f "$root/lib/firmware/nvidia/$REAL_RELEASE"/gsp_*.bin
