@@ -84,8 +84,8 @@ grep -q "^nvidia.*, $release, .*: installed" "$work/dkms" ||
 
 step "kernel $update, for later"
 in_root "$root" -- apt-get clean
-log "$work/download.log" in_root "$root" -- apt-get install -y --download-only -t "$suite-backports" \
-	"linux-image-$update" "linux-headers-$update"
+log "$work/download.log" in_root "$root" -- apt-get install -y --download-only \
+	-t "$suite-backports" "linux-image-$update" "linux-headers-$update"
 rm "$root/usr/sbin/policy-rc.d"
 in_root "$root" -- dpkg-query -W -f '${Package} ${Version}\n' >"$work/versions"
 echo "$release" >"$work/release"
