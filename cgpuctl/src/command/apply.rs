@@ -29,7 +29,7 @@ use cgpu_uapi::{
 };
 use clap::Args;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -90,7 +90,7 @@ impl Verb for Apply {
         let file = SavedFile::read(host, &self.path)?;
         let control = target::open(host)?;
         let gpus = control.gpus()?;
-        let kept = journal::names(&host.path(Path::new(journal::FOLDER)));
+        let kept = journal::names(host);
         let mut changes = policies(&*control, &file, &gpus)?;
         changes.extend(instances(&*control, &file, &gpus)?);
         if self.prune {

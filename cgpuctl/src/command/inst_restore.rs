@@ -381,9 +381,9 @@ impl Verb for InstSave {
 
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
         let control = target::open(host)?;
-        let of_containers = journal::names(&host.path(Path::new(journal::FOLDER)));
+        let of_containers = journal::names(host);
         let mut instances = inst_list::all(&*control)?;
-        // Those that the hook made go with their containers.
+        // Those that the hook or the cluster's driver made go with their containers.
         instances.retain(|i| {
             let name = i.key.name.as_str().unwrap_or_default();
             !of_containers.iter().any(|n| n == name)

@@ -3,7 +3,10 @@
 //! instance is made and removed after it is gone. So an instance whose container ended without its
 //! hook, or whose hook ended half-way, is found by the next one.
 
-use crate::{files, host::PathError};
+use crate::{
+    files,
+    host::{Host, PathError},
+};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -13,6 +16,8 @@ use std::{
 
 /// The folder of the files. The folder above is closed to everybody but root.
 pub(crate) const FOLDER: &str = "/run/cgpu/hook";
+/// Folder of the claims that `cgpu-dra` has prepared.
+const CLAIMS: &str = "/run/cgpu/dra/claims";
 
 /// A container and its instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,9 +104,20 @@ impl Drop for Journal {
     }
 }
 
-/// Names of the instances that belong to containers, by the journal in a folder.
-pub(crate) fn names(folder: &Path) -> Vec<String> {
-    read(folder).into_iter().map(|e| e.instance).collect()
+/// Names of the instances that belong to containers: by this journal, and by that of `cgpu-dra`,
+/// in which each claim of a pod has a file by its uid.
+pub(crate) fn names(host: &dyn Host) -> Vec<String> {
+    let entries = read(&host.path(Path::new(FOLDER)));
+    let claims = fs::read_dir(host.path(Path::new(CLAIMS)));
+    let claims = claims.into_iter().flatten().flatten().filter_map(|file| {
+        let name = file.file_name().into_string().ok()?;
+        Some(format!("claim-{}", name.strip_suffix(".json")?))
+    });
+    entries
+        .into_iter()
+        .map(|e| e.instance)
+        .chain(claims)
+        .collect()
 }
 
 /// When a process began, if it is there and has not ended (proc(5): `/proc/PID/stat`).

@@ -334,6 +334,22 @@ fn an_instance_of_a_container_is_not_saved() {
 }
 
 #[test]
+fn an_instance_of_a_pod_is_not_saved() {
+    let uid = "7b2ea4b2-0000-4000-8000-00000000000f";
+    let host = busy_host().file(&format!("/run/cgpu/dra/claims/{uid}.json"), "{}");
+    done(
+        &host,
+        &format!("inst create claim-{uid} --gpu 1 --mem 1GiB"),
+    );
+    let said = done(&host, "inst save");
+    assert!(said.ends_with("3 instances\n"), "{said}");
+    let text = std::fs::read_to_string(host.path_of("/etc/cgpu/instances.toml")).expect("saved");
+    assert!(!text.contains("claim-"), "{text}");
+    let shown = done(&host, "apply -f /etc/cgpu/instances.toml --prune --dry-run");
+    assert_eq!(shown, "Nothing to change.\n");
+}
+
+#[test]
 fn the_container_commands_tell_what_is_missing() {
     for line in ["info", "list", "cdi generate", "cdi list"] {
         let host = Fake::new(1).fail(Op::Open, 0, Errno::ENOENT);
