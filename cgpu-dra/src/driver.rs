@@ -7,7 +7,7 @@ use crate::{
     keeper::Keeper,
     kubelet::{Health, Kubelet, Lookup},
     metrics::Metrics,
-    names::DRIVER,
+    names::{DRIVER, REGISTRATION},
     node::{Node, Places},
     publisher::Publisher,
     rpc::{listen, serve},
@@ -102,7 +102,7 @@ pub async fn run(
     let changed = Arc::new(Notify::new());
     let (tell, health) = watch::channel(Health::new());
     let endpoint = places.plugins.join(DRIVER).join("dra.sock");
-    let registration = places.registry.join(format!("{DRIVER}-reg.sock"));
+    let registration = places.registry.join(REGISTRATION);
     let kubelet = Arc::new(Kubelet {
         endpoint: endpoint.display().to_string(),
         pool: settings.node.clone(),

@@ -4,6 +4,10 @@
 
 /// The driver.
 pub const DRIVER: &str = "gpu.cgpu.io";
+/// The socket by which the kubelet registers the driver. The kubelet names the socket's path, with
+/// `%2F` for `/`, as the host that it talks to. A host may have no `%`, and calls to such a one are
+/// refused by the HTTP/2 library; what is before an `@` may.
+pub const REGISTRATION: &str = "gpu.cgpu.io@reg.sock";
 /// Vendor and class of the CDI devices: other ones than `cgpuctl cdi generate` writes.
 pub const CDI_KIND: &str = "cgpu.io/claim";
 const PREFIX: &str = "claim-";

@@ -9,7 +9,7 @@ use cgpu_client::cdi::{faults, Spec};
 use cgpu_dra::{
     failures::Failure,
     kubelet::{Health, Kubelet},
-    names::Uid,
+    names::{Uid, REGISTRATION},
     proto::{HealthResponse, HealthStatus, PrepareResponse, PreparedAnswer, UnprepareResponse},
     rpc,
     tenants::Tenants,
@@ -89,7 +89,7 @@ async fn start(node: &Arc<FakeNode>, claims: &Claims) -> Driver {
         changed: Arc::new(Notify::new()),
         registered: AtomicBool::new(false),
     });
-    let registration = places.registry.join("gpu.cgpu.io-reg.sock");
+    let registration = places.registry.join(REGISTRATION);
     let (plugin, register) = (rpc::listen(&socket), rpc::listen(&registration));
     let (a, b) = (service.clone(), service);
     let serve = rpc::serve(

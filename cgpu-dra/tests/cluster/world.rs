@@ -8,7 +8,10 @@ use crate::{
     kubelet::TestKubelet,
     patience::{wait, Outcome},
 };
-use cgpu_dra::driver::{self, Settings};
+use cgpu_dra::{
+    driver::{self, Settings},
+    names::REGISTRATION,
+};
 use futures_util::FutureExt;
 use k8s_openapi::{
     api::{
@@ -361,7 +364,7 @@ impl WorldNode {
         let running = driver::run(self.client.clone(), self.fake.clone(), settings, stopped);
         let task = tokio::spawn(running.map(|ended| ended.expect("the driver runs")));
         self.stop = Some((stop, task));
-        let socket = self.fake.places().registry.join("gpu.cgpu.io-reg.sock");
+        let socket = self.fake.places().registry.join(REGISTRATION);
         let there = wait("the driver's socket", || async {
             socket.exists().then_some(())
         });

@@ -14,15 +14,26 @@ use std::path::Path;
 use tokio::net::UnixStream;
 
 /// A connection to a socket.
-pub(crate) struct Connection(SendRequest<Full<Bytes>>);
+pub(crate) struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    authority: String,
+}
 
 impl Connection {
     pub(crate) async fn open(socket: &Path) -> Self {
+        Self::open_as(socket, "localhost").await
+    }
+
+    /// The kubelet names the socket itself as the host when it registers a driver.
+    pub(crate) async fn open_as(socket: &Path, authority: &str) -> Self {
         let stream = UnixStream::connect(socket).await.expect("connected");
         let made = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
         let (sender, connection) = made.expect("HTTP/2");
         tokio::spawn(connection);
-        Self(sender)
+        Self {
+            sender,
+            authority: authority.to_owned(),
+        }
     }
 
     async fn send(&mut self, path: &str, message: &[u8]) -> http::Response<Incoming> {
@@ -30,13 +41,13 @@ impl Connection {
         frame.put_u8(0);
         frame.put_u32(u32::try_from(message.len()).expect("short"));
         frame.put_slice(message);
-        let request = http::Request::post(format!("http://localhost{path}"))
+        let request = http::Request::post(format!("http://{}{path}", self.authority))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
             .body(Full::new(frame.freeze()))
             .expect("a request");
-        self.0.ready().await.expect("open");
-        self.0.send_request(request).await.expect("answered")
+        self.sender.ready().await.expect("open");
+        self.sender.send_request(request).await.expect("answered")
     }
 
     /// The answer to a call, or the number of its status.

@@ -2,9 +2,12 @@
 //! A kubelet for tests, as far as a DRA driver sees one: it speaks gRPC with its sockets.
 
 use crate::connection::Connection;
-use cgpu_dra::proto::{
-    ClaimReference, ClaimsRequest, Nothing, PluginInfo, PrepareResponse, PreparedAnswer,
-    RegistrationStatus, UnprepareResponse,
+use cgpu_dra::{
+    names::REGISTRATION,
+    proto::{
+        ClaimReference, ClaimsRequest, Nothing, PluginInfo, PrepareResponse, PreparedAnswer,
+        RegistrationStatus, UnprepareResponse,
+    },
 };
 use std::path::Path;
 
@@ -19,7 +22,9 @@ const V1: &str = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin";
 impl TestKubelet {
     /// Registers the driver whose socket is in this folder.
     pub(crate) async fn register(registry: &Path) -> Self {
-        let mut registration = Connection::open(&registry.join("gpu.cgpu.io-reg.sock")).await;
+        let socket = registry.join(REGISTRATION);
+        let authority = socket.display().to_string().replace('/', "%2F");
+        let mut registration = Connection::open_as(&socket, &authority).await;
         let info: PluginInfo = registration
             .call("/pluginregistration.Registration/GetInfo", &Nothing {})
             .await
