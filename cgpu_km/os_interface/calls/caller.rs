@@ -13,7 +13,7 @@ use crate::{
     },
     proxy::{Part, UserAddr},
 };
-use core::{cell::Cell, marker::PhantomData, ptr::NonNull};
+use core::{marker::PhantomData, ptr::NonNull};
 use kernel::{bindings, error::to_result, prelude::*, types::NotThreadSafe};
 
 /// The calling task, inside an ioctl on a proxied file.
@@ -22,8 +22,6 @@ pub struct Caller<'a> {
     backing: &'a BackingFile,
     queue: QueueKey,
     recent: &'a Recent,
-    /// The place for the next call's parameters, if it was taken before.
-    reserved: Cell<Option<Lease>>,
     /// Not `Send`: the call reads the current task's memory.
     _task: PhantomData<NotThreadSafe>,
 }
@@ -45,7 +43,6 @@ impl<'a> Caller<'a> {
             backing,
             queue,
             recent,
-            reserved: Cell::new(None),
             _task: PhantomData,
         }
     }
@@ -84,14 +81,6 @@ impl<'a> Caller<'a> {
         to_result(unsafe { bindings::vm_munmap(base, length) })
     }
 
-    /// Takes the place for the parameters of the next call, so that it need not wait for one. It
-    /// fails if the task is killed while it waits now, or there is no memory.
-    pub fn reserve(&self) -> Result {
-        let slot = Lease::take(Some(self.recent))?;
-        self.reserved.set(Some(slot));
-        Ok(())
-    }
-
     /// Calls the driver with copies of `parts` that no program can change (see `scratch.rs`). The
     /// first part is the argument of the ioctl; without parts the argument is 0.
     ///
@@ -112,7 +101,7 @@ impl<'a> Caller<'a> {
         unsafe {
             forward(
                 self.file,
-                (self.backing, Some(self.recent), self.reserved.take()),
+                (self.backing, Some(self.recent)),
                 self.queue,
                 cmd,
                 parts,
@@ -134,7 +123,7 @@ impl BackingFile {
         let answer = unsafe {
             forward(
                 self.as_non_null(),
-                (self, None, None),
+                (self, None),
                 QueueKey::HOST,
                 cmd,
                 parts,
@@ -150,15 +139,14 @@ impl BackingFile {
 }
 
 /// Calls the driver on `file`, with copies of `parts` in the current task's scratch; see
-/// [`Caller::forward`]. `recent` has the scratch that was used last, which usually serves again;
-/// `reserved` is a place in it that was taken before.
+/// [`Caller::forward`]. `recent` has the scratch that was used last, which usually serves again.
 ///
 /// # Safety
 ///
 /// `file` is an open file of the driver behind `backing`, and stays open during the call.
 pub(in crate::os_interface) unsafe fn forward(
     file: NonNull<bindings::file>,
-    (backing, recent, reserved): (&BackingFile, Option<&Recent>, Option<Lease>),
+    (backing, recent): (&BackingFile, Option<&Recent>),
     queue: QueueKey,
     cmd: u32,
     parts: &mut [Part<'_>],
@@ -167,13 +155,7 @@ pub(in crate::os_interface) unsafe fn forward(
     let mut lease = None;
     let arg = match parts {
         [] => 0,
-        _ => {
-            let slot = match reserved {
-                Some(slot) => slot,
-                None => Lease::take(recent)?,
-            };
-            lease.insert(slot).fill(parts)?
-        }
+        _ => lease.insert(Lease::take(recent)?).fill(parts)?,
     };
     let request = DriverCall {
         file,
