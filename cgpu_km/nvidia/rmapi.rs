@@ -53,10 +53,6 @@ pub const PREEMPT: ControlCmd = ControlCmd(0xa06c_0105);
 pub const SET_PREEMPTION_MODE: ControlCmd = ControlCmd(0x2080_1210);
 /// `NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO`, with [`handle_info`](super::params::handle_info).
 pub const GET_HANDLE_INFO: ControlCmd = ControlCmd(0x0d02);
-/// `NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS`, with [`ATTACHED_IDS_SIZE`] bytes.
-pub const GET_ATTACHED_IDS: ControlCmd = ControlCmd(0x0201);
-/// Bytes of `NV0000_CTRL_GPU_GET_ATTACHED_IDS_PARAMS`, in all branches.
-pub const ATTACHED_IDS_SIZE: usize = 128;
 /// `NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`, with [`disable_channels`].
 pub const DISABLE_CHANNELS: ControlCmd = ControlCmd(0x2080_110b);
 

@@ -102,6 +102,8 @@ static u32 alloc(struct nvos64 *p)
 		status = fake_client_new(&kernel_sec, &p->new);
 		if (status == NV_OK && params)
 			*(u32 *)params = p->new;
+	} else if (!fake_client(p->root)) {
+		status = NV_ERR_INVALID_OBJECT_HANDLE;
 	} else {
 		status = fake_client_validate(p->root, &kernel_sec, &client);
 		if (status == NV_OK)

@@ -454,15 +454,18 @@ impl KernelClient {
     }
 
     /// Whether a client has this handle, as the driver tells the kernel. `EIO`: it says neither.
+    ///
+    /// It is asked for an object that has the handle of its own client, which it refuses to make
+    /// (`serverAllocResourceUnderLock()` in alloc_free.c). It looks for the client before that
+    /// (`_serverLockClientWithLockInfo()` in rs_server.c). A control would tell as much, but the
+    /// driver logs an error where the client is not there (`RmDeprecatedGetControlHandler()`).
     pub fn is_client(&self, client: ClientHandle) -> Result<bool> {
-        let mut params = Aligned([0; rmapi::ATTACHED_IDS_SIZE]);
-        let object = client.root();
-        let name = RmName { client, object };
-        // SAFETY: There is no address in it.
-        match unsafe { self.control(name, rmapi::GET_ATTACHED_IDS, &mut params.0) }? {
-            NvStatus::NV_OK => Ok(true),
-            // serverControl() in rs_server.c, for a client that is not there.
-            NvStatus::NV_ERR_INVALID_CLIENT => Ok(false),
+        let root = client.root().0;
+        match self.alloc(client.0, root, root, NV20_SUBDEVICE_0, None) {
+            Err(Missing::Refused(NvStatus::NV_ERR_INVALID_OBJECT_PARENT)) => Ok(true),
+            Err(Missing::Refused(
+                NvStatus::NV_ERR_INVALID_OBJECT_HANDLE | NvStatus::NV_ERR_INVALID_OBJECT,
+            )) => Ok(false),
             _ => Err(EIO),
         }
     }
