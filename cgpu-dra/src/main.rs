@@ -2,6 +2,7 @@
 //! Runs the driver on this node, as the DaemonSet of `dist/helm/cgpu` does; or the device plugin in
 //! its place, or the cluster's webhook.
 
+use cgpu_client::pods;
 use cgpu_dra::{
     device_plugin::{self, PluginSettings},
     driver::{run, watch_log, Settings},
@@ -50,7 +51,7 @@ struct NodeOptions {
     #[arg(long, env = "CGPU_HOOK")]
     hook: Option<String>,
     /// Folder of the claims that are prepared.
-    #[arg(long, default_value = "/run/cgpu/dra")]
+    #[arg(long, default_value = pods::STATE)]
     state: PathBuf,
     /// Folder of the CDI files.
     #[arg(long, default_value = "/var/run/cdi")]

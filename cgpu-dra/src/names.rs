@@ -2,6 +2,8 @@
 //! The names that this driver uses. What users of the cluster write reaches no name: an instance is
 //! named by the claim's uid, which the apiserver made and which is checked here again.
 
+use cgpu_client::pods;
+
 /// The driver.
 pub const DRIVER: &str = "gpu.cgpu.io";
 /// The socket by which the kubelet registers the driver. The kubelet names the socket's path, with
@@ -10,7 +12,6 @@ pub const DRIVER: &str = "gpu.cgpu.io";
 pub const REGISTRATION: &str = "gpu.cgpu.io@reg.sock";
 /// Vendor and class of the CDI devices: other ones than `cgpuctl cdi generate` writes.
 pub const CDI_KIND: &str = "cgpu.io/claim";
-const PREFIX: &str = "claim-";
 /// Longest name of an object.
 const LONGEST: usize = 253;
 
@@ -33,7 +34,7 @@ impl Uid {
 
     /// The name of the claim's instances.
     pub fn instance(&self) -> String {
-        format!("{PREFIX}{}", self.0)
+        format!("{}{}", pods::CLAIM, self.0)
     }
 
     /// The name of the claim's CDI device for a GPU.
@@ -49,7 +50,7 @@ impl Uid {
 
 /// The claim behind the name of an instance.
 pub fn uid_of(instance: &str) -> Option<Uid> {
-    Uid::new(instance.strip_prefix(PREFIX)?)
+    Uid::new(instance.strip_prefix(pods::CLAIM)?)
 }
 
 /// The name of a GPU in the slice.

@@ -13,7 +13,7 @@ use crate::{
 use cgpu_client::{
     cdi::{self, Spec, Surroundings},
     control::Control,
-    files,
+    files, pods,
     size::Bytes,
 };
 use cgpu_uapi::{
@@ -25,8 +25,6 @@ use std::{collections::BTreeSet, str::FromStr, sync::Arc};
 
 /// Vendor and class of the slots' CDI devices.
 pub const CDI_KIND: &str = "cgpu.io/slot";
-/// In front of a slot's name, for its instance.
-const PREFIX: &str = "slot-";
 /// Longest name of a profile: with it a device's name stays below the kubelet's 63 bytes.
 const LONGEST: usize = 30;
 
@@ -127,7 +125,7 @@ pub struct Slot {
 
 impl Slot {
     fn key(&self) -> Option<InstanceKey> {
-        let name = Name::new(&format!("{PREFIX}{}", self.id))?;
+        let name = Name::new(&format!("{}{}", pods::SLOT, self.id))?;
         Some(InstanceKey::new(name, self.share.minor))
     }
 
@@ -250,7 +248,7 @@ impl Slots {
         let wanted: BTreeSet<_> = slots.iter().filter_map(|s| Some(s.key()?.name.0)).collect();
         for instance in &there {
             let name = instance.key.name.as_str().unwrap_or_default();
-            if name.starts_with(PREFIX) && !wanted.contains(&instance.key.name.0) {
+            if name.starts_with(pods::SLOT) && !wanted.contains(&instance.key.name.0) {
                 // One that is in use goes later.
                 let _ = control.destroy(&instance.key);
             }
@@ -263,7 +261,7 @@ impl Slots {
                 fresh = true;
             }
         }
-        let file = self.places.cdi.join("cgpu.io-slot.json");
+        let file = self.places.cdi.join(pods::SLOTS_FILE);
         if fresh || !file.exists() {
             self.node.mount_cgpufs().map_err(TenantError::Path)?;
             let spec = self.spec(&*control, &slots)?;
@@ -289,7 +287,7 @@ impl Slots {
         let mut whole: Option<Spec> = None;
         for tenant in cdi::tenants(instances) {
             let id = tenant.name.as_str().unwrap_or_default();
-            let id = id.trim_start_matches(PREFIX).to_owned();
+            let id = id.trim_start_matches(pods::SLOT).to_owned();
             let one = cdi::make_by_gpu(CDI_KIND, &tenant, &gpus, &around, |_| id.clone());
             match (&mut whole, one) {
                 (Some(whole), Some(one)) => whole.devices.extend(one.devices),
@@ -317,7 +315,7 @@ impl Slots {
 
 fn failed(slot: &Slot, errno: Errno) -> SlotError {
     TenantError::Make {
-        name: format!("{PREFIX}{}", slot.id),
+        name: format!("{}{}", pods::SLOT, slot.id),
         device: slot.share.device.clone(),
         memory_bytes: slot.share.memory_bytes,
         weight: slot.share.weight,

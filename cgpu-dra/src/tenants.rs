@@ -15,6 +15,7 @@ use cgpu_client::{
     control::Control,
     files,
     path_error::PathError,
+    pods,
     size::Bytes,
     text::enumerate,
 };
@@ -131,7 +132,7 @@ pub struct Tenants {
 impl Tenants {
     /// Opens the journal.
     pub fn open(node: Arc<dyn Node>, places: Places, overcommit: u32) -> Result<Self, PathError> {
-        let journal = Journal::open(places.state.join("claims"))?;
+        let journal = Journal::open(places.state.join(pods::CLAIMS))?;
         Ok(Self {
             node,
             places,

@@ -2,7 +2,8 @@
 //! The parts of cgpu that the host's programs need: the commands of `/dev/cgpuctl`
 //! ([`control::Control`], [`client::Client`]), the filesystem of the proxy nodes ([`cgpufs`]), the
 //! nodes and files that a container gets ([`container`], [`installation`]), CDI files ([`cdi`]),
-//! figures ([`metrics`]) and files that appear whole ([`files`]).
+//! which instances are pods' ([`pods`]), figures ([`metrics`]) and files that appear whole
+//! ([`files`]).
 //!
 //! `cgpuctl` and `cgpu-dra` are made of it. Only `client.rs` has unsafe code.
 
@@ -19,5 +20,6 @@ pub mod files;
 pub mod installation;
 pub mod metrics;
 pub mod path_error;
+pub mod pods;
 pub mod size;
 pub mod text;

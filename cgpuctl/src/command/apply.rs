@@ -90,11 +90,10 @@ impl Verb for Apply {
         let file = SavedFile::read(host, &self.path)?;
         let control = target::open(host)?;
         let gpus = control.gpus()?;
-        let kept = journal::names(host);
         let mut changes = policies(&*control, &file, &gpus)?;
         changes.extend(instances(&*control, &file, &gpus)?);
         if self.prune {
-            changes.extend(surplus(&*control, &file, &gpus, &kept)?);
+            changes.extend(surplus(host, &*control, &file, &gpus)?);
         }
         // Changes that make room go first.
         changes.sort_by_key(Difference::turn);
@@ -342,12 +341,12 @@ fn differing(saved: &SavedInstance, wish: &InstanceWish, was: &Before) -> Settin
     }
 }
 
-/// The instances that the file does not have. Those of containers and programs go with them.
+/// The instances that the file does not have. Those of containers and pods go with them.
 fn surplus(
+    host: &dyn Host,
     control: &dyn Control,
     file: &SavedFile,
     gpus: &[Gpu],
-    kept: &[String],
 ) -> Result<Vec<Difference>, Problem> {
     let mut wanted = Vec::new();
     for saved in &file.instance {
@@ -357,8 +356,8 @@ fn surplus(
     }
     let mut all = inst_list::all(control)?;
     all.retain(|i| {
-        let is_kept = kept.iter().any(|name| Some(&**name) == i.key.name.as_str());
-        !is_kept && !wanted.contains(&(i.key.name, i.key.gpu_minor))
+        let name = i.key.name.as_str().unwrap_or_default();
+        !journal::has_owner(host, name) && !wanted.contains(&(i.key.name, i.key.gpu_minor))
     });
     Ok(all.into_iter().map(Difference::Destroy).collect())
 }

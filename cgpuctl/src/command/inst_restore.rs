@@ -381,12 +381,11 @@ impl Verb for InstSave {
 
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
         let control = target::open(host)?;
-        let of_containers = journal::names(host);
         let mut instances = inst_list::all(&*control)?;
         // Those that the hook or the cluster's driver made go with their containers.
         instances.retain(|i| {
             let name = i.key.name.as_str().unwrap_or_default();
-            !of_containers.iter().any(|n| n == name)
+            !journal::has_owner(host, name)
         });
         let saved = saved(&*control, &instances)?;
         let toml = toml::to_string(&saved).map_err(|_| Problem::Output { errno: Errno::EIO })?;

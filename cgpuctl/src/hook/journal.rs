@@ -7,6 +7,7 @@ use crate::{
     files,
     host::{Host, PathError},
 };
+use cgpu_client::pods;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -16,8 +17,6 @@ use std::{
 
 /// The folder of the files. The folder above is closed to everybody but root.
 pub(crate) const FOLDER: &str = "/run/cgpu/hook";
-/// Folder of the claims that `cgpu-dra` has prepared.
-const CLAIMS: &str = "/run/cgpu/dra/claims";
 
 /// A container and its instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,20 +103,11 @@ impl Drop for Journal {
     }
 }
 
-/// Names of the instances that belong to containers: by this journal, and by that of `cgpu-dra`,
-/// in which each claim of a pod has a file by its uid.
-pub(crate) fn names(host: &dyn Host) -> Vec<String> {
-    let entries = read(&host.path(Path::new(FOLDER)));
-    let claims = fs::read_dir(host.path(Path::new(CLAIMS)));
-    let claims = claims.into_iter().flatten().flatten().filter_map(|file| {
-        let name = file.file_name().into_string().ok()?;
-        Some(format!("claim-{}", name.strip_suffix(".json")?))
-    });
-    entries
-        .into_iter()
-        .map(|e| e.instance)
-        .chain(claims)
-        .collect()
+/// Whether an instance of this name goes with a container or a pod.
+pub(crate) fn has_owner(host: &dyn Host, name: &str) -> bool {
+    let mut entries = read(&host.path(Path::new(FOLDER))).into_iter();
+    let [state, cdi] = [pods::STATE, "/run/cdi"].map(|folder| host.path(Path::new(folder)));
+    entries.any(|entry| entry.instance == name) || pods::have(name, &state, &cdi)
 }
 
 /// When a process began, if it is there and has not ended (proc(5): `/proc/PID/stat`).

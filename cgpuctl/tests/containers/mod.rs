@@ -350,6 +350,19 @@ fn an_instance_of_a_pod_is_not_saved() {
 }
 
 #[test]
+fn a_slot_for_pods_is_not_saved() {
+    let host = busy_host();
+    done(&host, "inst create slot-8g-0 --gpu 1 --mem 1GiB");
+    let said = done(&host, "inst save /etc/cgpu/with.toml");
+    assert!(said.ends_with("4 instances\n"), "{said}");
+    let host = host.file("/run/cdi/cgpu.io-slot.json", "{}");
+    let said = done(&host, "inst save");
+    assert!(said.ends_with("3 instances\n"), "{said}");
+    let shown = done(&host, "apply -f /etc/cgpu/instances.toml --prune --dry-run");
+    assert_eq!(shown, "Nothing to change.\n");
+}
+
+#[test]
 fn the_container_commands_tell_what_is_missing() {
     for line in ["info", "list", "cdi generate", "cdi list"] {
         let host = Fake::new(1).fail(Op::Open, 0, Errno::ENOENT);

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Names and files of the instances of pods. `cgpu-dra` makes and destroys these instances, and
+//! other programs of the host leave them alone.
+
+use std::{fs, path::Path};
+
+/// In front of a claim's uid: the name of its instances.
+pub const CLAIM: &str = "claim-";
+/// In front of a slot's name: the name of its instance.
+pub const SLOT: &str = "slot-";
+/// The folder of what `cgpu-dra` knows until the next boot.
+pub const STATE: &str = "/run/cgpu/dra";
+/// The folder in it with a file for each claim, UID.json.
+pub const CLAIMS: &str = "claims";
+/// The name of the slots' CDI file. It is there as long as there are slots.
+pub const SLOTS_FILE: &str = "cgpu.io-slot.json";
+
+/// Whether an instance of this name belongs to a pod, or waits for one. `state` and `cdi` are the
+/// folders of that state and of the CDI files.
+pub fn have(name: &str, state: &Path, cdi: &Path) -> bool {
+    let is_slot = name.starts_with(SLOT) && cdi.join(SLOTS_FILE).exists();
+    let claims = fs::read_dir(state.join(CLAIMS)).into_iter().flatten();
+    let mut files = claims.flatten().map(|file| file.file_name());
+    is_slot
+        || name.strip_prefix(CLAIM).is_some_and(|uid| {
+            let wanted = format!("{uid}.json");
+            files.any(|file| *file == *wanted)
+        })
+}
