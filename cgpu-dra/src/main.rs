@@ -7,7 +7,7 @@ use cgpu_dra::{
     device_plugin::{self, PluginSettings},
     driver::{run, watch_log, Settings},
     failures::Failures,
-    node::{Machine, Places},
+    node::{Machine, Node, Places},
     slots::Profile,
     web,
     webhook::Webhook,
@@ -47,7 +47,8 @@ struct NodeOptions {
     /// Folder of the node below which the NVIDIA driver's user space is installed.
     #[arg(long, env = "DRIVER_ROOT", default_value = "/")]
     driver_root: PathBuf,
-    /// `cgpu-hook` on the node, if it is installed: it hides the node's other GPUs in /proc.
+    /// The path of `cgpu-hook` on the node, which hides the node's other GPUs in /proc. By default
+    /// it is looked for in /usr/sbin and /usr/local/sbin.
     #[arg(long, env = "CGPU_HOOK")]
     hook: Option<String>,
     /// Folder of the claims that are prepared.
@@ -122,14 +123,20 @@ impl NodeOptions {
         let machine = Machine {
             host_root: self.host_root,
             driver_root: self.driver_root,
+            hook: self.hook,
         };
+        if machine.hook().is_none() {
+            eprintln!(
+                "cgpu-dra: cgpu-hook is not installed on this node, so containers see all of its \
+                 GPUs in /proc/driver/nvidia; install cgpu's package there"
+            );
+        }
         let places = Places {
             state: self.state,
             cdi: self.cdi,
             plugins: self.plugins,
             registry: self.registry,
             pod_resources: self.pod_resources,
-            hook: self.hook,
         };
         (machine, places)
     }

@@ -21,7 +21,12 @@ pub trait Node: Send + Sync {
     fn mount_cgpufs(&self) -> Result<(), PathError>;
     /// The driver's files for containers. They have paths of the node.
     fn libraries(&self, driver: &str) -> Result<Vec<Mount>, PathError>;
+    /// The path of `cgpu-hook` on the node, if it is installed.
+    fn hook(&self) -> Option<String>;
 }
+
+/// `cgpu-hook`, where the package and `install.sh` put it.
+const HOOKS: [&str; 2] = ["/usr/sbin/cgpu-hook", "/usr/local/sbin/cgpu-hook"];
 
 /// This machine.
 #[derive(Clone, Debug)]
@@ -30,6 +35,15 @@ pub struct Machine {
     pub host_root: PathBuf,
     /// The folder on the node that has the NVIDIA driver's user space.
     pub driver_root: PathBuf,
+    /// The path of `cgpu-hook` on the node, if it is not where it is looked for.
+    pub hook: Option<String>,
+}
+
+impl Machine {
+    /// A path of the node, as this program sees it.
+    fn seen(&self, path: &Path) -> PathBuf {
+        self.host_root.join(path.strip_prefix("/").unwrap_or(path))
+    }
 }
 
 impl Node for Machine {
@@ -42,10 +56,15 @@ impl Node for Machine {
     }
 
     fn libraries(&self, driver: &str) -> Result<Vec<Mount>, PathError> {
-        let inside = |path: &Path| path.strip_prefix("/").unwrap_or(path).to_owned();
-        let seen = self.host_root.join(inside(&self.driver_root));
+        let seen = self.seen(&self.driver_root);
         let found = find(&seen, driver, &[Capability::Compute, Capability::Utility])?;
         Ok(libraries(&self.driver_root, None, &found))
+    }
+
+    fn hook(&self) -> Option<String> {
+        let is_there = |path: &&str| self.seen(Path::new(path)).is_file();
+        let found = || HOOKS.into_iter().find(is_there).map(str::to_owned);
+        self.hook.clone().or_else(found)
     }
 }
 
@@ -62,6 +81,30 @@ pub struct Places {
     pub registry: PathBuf,
     /// The kubelet's socket that tells which container has what.
     pub pod_resources: PathBuf,
-    /// `cgpu-hook` on the node, if it is installed.
-    pub hook: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn an_installed_hook_is_found() {
+        let root = std::env::temp_dir().join(format!("cgpu-node-{}", std::process::id()));
+        let mut machine = Machine {
+            host_root: root.clone(),
+            driver_root: "/".into(),
+            hook: None,
+        };
+        assert_eq!(machine.hook(), None);
+        for path in HOOKS.iter().rev() {
+            let seen = machine.seen(Path::new(path));
+            fs::create_dir_all(seen.parent().expect("a folder")).expect("made");
+            fs::write(&seen, "").expect("written");
+            assert_eq!(machine.hook().as_deref(), Some(*path));
+        }
+        machine.hook = Some("/opt/cgpu-hook".to_owned());
+        assert_eq!(machine.hook().as_deref(), Some("/opt/cgpu-hook"));
+        fs::remove_dir_all(root).expect("removed");
+    }
 }

@@ -282,7 +282,7 @@ impl Slots {
         });
         let around = Surroundings {
             libraries: self.node.libraries(text(&version.driver))?,
-            hook: self.places.hook.clone(),
+            hook: self.node.hook(),
         };
         let mut whole: Option<Spec> = None;
         for tenant in cdi::tenants(instances) {

@@ -234,7 +234,7 @@ impl Tenants {
         let instances = of_claim(control, uid).map_err(TenantError::Control)?;
         let around = Surroundings {
             libraries: self.node.libraries(text(&version.driver))?,
-            hook: self.places.hook.clone(),
+            hook: self.node.hook(),
         };
         let tenants = cdi::tenants(instances);
         let spec = tenants.first().and_then(|tenant: &Tenant| {

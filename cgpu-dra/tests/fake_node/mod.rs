@@ -45,7 +45,6 @@ impl FakeNode {
             plugins: self.root.join("plugins"),
             registry: self.root.join("registry"),
             pod_resources: self.root.join("pod-resources.sock"),
-            hook: Some("/usr/local/sbin/cgpu-hook".to_owned()),
         }
     }
 
@@ -96,5 +95,9 @@ impl Node for FakeNode {
             source: library.clone(),
             destination: library,
         }])
+    }
+
+    fn hook(&self) -> Option<String> {
+        Some("/usr/local/sbin/cgpu-hook".to_owned())
     }
 }
