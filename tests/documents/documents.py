@@ -59,7 +59,7 @@ LEFT_OUT = (
     ("docs/kubernetes.md", "helm ", "wants a cluster: `make test-kubernetes` renders the chart"),
     ("docs/kubernetes.md", "kubectl ", "wants a cluster: `make test-kubernetes` resizes a claim"),
     ("docs/install.md", "make ", "README's same line has run; it is one way or the other"),
-    ("docs/install.md", "dpkg ", "README's same line has run; it is one way or the other"),
+    ("docs/install.md", "apt install ./target", "README's same line has run; it is one way or the other"),
     ("docs/install.md", "./install.sh --sign", "`sign-file` is gone with the headers"),
     ("docs/support.md", "", "wants a kernel of another distribution, and takes an hour"),
     ("docs/upgrading.md", "/usr/src/cgpu-", "the step `package` runs it beside the package"),
@@ -70,7 +70,7 @@ LEFT_OUT = (
 HOST = (("README.md", "make object"), ("README.md", "make package"))
 FOLDER = (
     ("README.md", "./install.sh"),
-    ("README.md", "dpkg --install"),
+    ("README.md", "apt install ./target"),
     ("docs/install.md", "dist/supported.sh"),
 )
 # (page, beginning, what runs in its place, why).
@@ -105,7 +105,7 @@ INSTEAD = (
 # (page, beginning of a command, what is done before its first run).
 BEFORE = (
     # The other way of two.
-    ("README.md", "dpkg --install", "./uninstall.sh"),
+    ("README.md", "apt install ./target", "./uninstall.sh"),
     # Udev's rule does this on a host.
     ("README.md", "podman run", "cgpuctl cdi generate --output /run/cdi/cgpu.json"),
     ("README.md", "docker run", "engine"),
