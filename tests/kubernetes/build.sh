@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # build.sh: builds a control plane of Kubernetes (etcd, kube-apiserver, kube-scheduler,
-# kube-controller-manager), kubelet and helm out of the Go module proxy, and prints the folder of
-# its programs. The modules are pinned by go.mod and go.sum beside this file; what was built is kept
-# in the cache of the tests until one of them, the flags or Go changes. The first build takes ten
-# minutes or more.
+# kube-controller-manager), kubelet, kubectl and helm out of the Go module proxy, and prints the
+# folder of its programs. The modules are pinned by go.mod and go.sum beside this file; what was
+# built is kept in the cache of the tests until one of them, the flags or Go changes. The first
+# build takes ten minutes or more.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/cgpu
@@ -25,7 +25,7 @@ for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
 		flags+=" -X $package.$pair"
 	done
 done
-components=(kube-scheduler kube-controller-manager kube-apiserver kubelet)
+components=(kube-scheduler kube-controller-manager kube-apiserver kubelet kubectl)
 key=$({
 	echo "${components[@]}" "$GOFLAGS" "${plain[@]}" "${tags[@]}" "$flags"
 	cat "$here"/components/go.* "$here"/etcd/go.* "$here"/helm/go.*
