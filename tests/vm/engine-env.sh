@@ -11,7 +11,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 PACKAGES=(podman crun conmon netavark golang-github-containers-common dkms cargo)
-PACKAGES+=(docker.io docker-cli containerd runc systemd udev rpm)
+PACKAGES+=(docker.io docker-cli containerd runc systemd udev rpm e2fsprogs)
 
 beside_kernel engine "the folder with podman"
 step "podman, docker, udev, DKMS, cargo and rpm (about 60 s)"

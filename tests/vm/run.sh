@@ -13,6 +13,7 @@
 #                          are in /modules, and what is loaded at the end is unloaded
 #   --file FROM[:TO]       puts a file into the machine, at /files/NAME or TO; may be repeated
 #   --folder FROM:TO       puts a folder there, with its links as they are; may be repeated
+#   --disk FILE            the machine's disk /dev/nvme0n1; what it writes there stays in the file
 #   --limit SECONDS        the machine is stopped after that (120)
 #   --memory MIB           (1024; debug kernel and real driver 2048)
 #   --count-instructions   one processor, whose clock counts its instructions as nanoseconds
@@ -28,7 +29,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 kernel=stock without='' driver=stand-in gpus=1 fake='' load='driver module' limit=120 memory='' \
-	leaks=no plugin='' keep='' name='' files=() folders=() build=yes
+	leaks=no plugin='' disk='' keep='' name='' files=() folders=() build=yes
 processors=(-accel tcg,thread=multi -smp 2)
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -40,6 +41,7 @@ while [ $# -gt 0 ]; do
 	--load) load=$2; shift ;;
 	--file) files+=("$2"); shift ;;
 	--folder) folders+=("$2"); shift ;;
+	--disk) disk=$2; shift ;;
 	--limit) limit=$2; shift ;;
 	--memory) memory=$2; shift ;;
 	--count-instructions)
@@ -113,6 +115,13 @@ if [ -n "$plugin" ]; then
 	cp "${plugin%%:*}" "$work/plugin.so"
 	plugins=(-plugin /stage/plugin.so,out=/stage/plugin.out)
 fi
+disks=() disk_mount=()
+if [ -n "$disk" ]; then
+	disk=$(readlink -f "$disk")
+	disk_mount=("$(dirname "$disk")" /disk rw)
+	disks=(-drive "if=none,id=disk,format=raw,file=/disk/$(basename "$disk")"
+		-device nvme,drive=disk,serial=disk)
+fi
 stage=$work/stage
 mkdir -p "$stage/bin" "$stage/modules" "$stage/files" "$stage/usr/bin"
 cp "$root/usr/bin/busybox" "$stage/bin/"
@@ -172,10 +181,11 @@ follower=$!
 rc=0
 # In a group of its own, QEMU included: whoever ends this script ends it.
 set -m
-in_root "$qemu_root" "$work" /stage rw "$(dirname "$(readlink -f "$out/vmlinuz")")" /build ro -- \
+in_root "$qemu_root" "$work" /stage rw "$(dirname "$(readlink -f "$out/vmlinuz")")" /build ro \
+	"${disk_mount[@]}" -- \
 	timeout --foreground --kill-after=5 "$limit" \
 	qemu-system-x86_64 "${processors[@]}" "${plugins[@]}" -cpu max,la57=off "${HARDWARE[@]}" \
-	-m "$memory" -nodefaults -display none -monitor none -no-reboot \
+	"${disks[@]}" -m "$memory" -nodefaults -display none -monitor none -no-reboot \
 	-kernel /build/vmlinuz -initrd /stage/initramfs -append "$arguments" \
 	-serial file:/stage/console \
 	-chardev stdio,id=results,signal=off -serial chardev:results \
