@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=sh
+# node-first.sh: the cases of the node's first boot. To be sourced by node-session.sh, whose
+# functions it uses.
+
+# ---- two pods on one GPU
+check "a pod with 8 GiB runs" tenant small 8
+check "a pod with 16 GiB runs on the same GPU" tenant large 16
+small=$(instance small) large=$(instance large)
+for pod in small large; do
+	check "$pod: it sees its limit, before its program and after" \
+		is "$(logged $pod "the GPU has $([ $pod = small ] && echo 8 || echo 16).00 GiB")" 2
+	check "$pod: a recorded CUDA program ran in it" \
+		is "$(logged $pod 'a recorded CUDA program ran')" 1
+	check "$pod: more than its limit is refused" \
+		is "$(logged $pod 'more than the limit is refused')" 2
+done
+check "small: the instance has the limit" is "$(value "$small" memory_limit_bytes)" $((8 << 30))
+check "large: the instance has the limit" is "$(value "$large" memory_limit_bytes)" $((16 << 30))
+
+# ---- a container is killed
+id=$(value "$small" id)
+before=$(process 8)
+check "a container is killed" kill -9 "$before"
+other_process() { new=$(process "$1") && not is "$new" "$2"; }
+check "it is started again" in_time other_process 8 "$before"
+check "with the same instance" is "$(instance small) $(value "$small" id)" "$small $id"
+check "which it can use" in_time holds small 8
+check "the kubelet counts one restart" in_time restarted small 1
+
+# ---- a pod is deleted
+check "a pod is deleted" delete large
+check "its instance is gone, and its CDI file" in_time gone "$large"
+check "the other pod has run on" holds small 8
+
+# ---- cgpu-dra is killed
+check "a pod with 4 GiB runs" tenant third 4
+third=$(instance third)
+before=$(process 4)
+check "cgpu-dra is killed, and comes back" killed cgpu-dra
+check "a new pod gets an instance" tenant fourth 2
+check "a pod from before has run on" same third 4 "$before"
+check "with its instance" holds third 4
+check "a pod from before is deleted" delete small
+check "and nothing of it is left" in_time gone "$small"
+
+# ---- the kubelet is killed
+fourth=$(instance fourth)
+check "the kubelet is killed, and comes back" killed kubelet
+check "the node is ready" in_time node_is_ready
+check "cgpu-dra publishes the GPU to it again" in_time published
+check "a new pod gets an instance" tenant fifth 1
+check "a pod from before has run on" same third 4 "$before"
+check "a pod from before is deleted" delete fourth
+check "and nothing of it is left" in_time gone "$fourth"
+check "a new one is deleted, too" delete fifth
+
+# ---- how long it takes
+with='' without=''
+for n in 1 2 3 4 5; do
+	pod "plain-$n" "exec /busybox sleep infinity" && running "plain-$n" >/dev/null
+	without="$without $(seconds "plain-$n")"
+	delete "plain-$n"
+	pod "claim-$n" "exec /busybox sleep infinity" 1 && running "claim-$n" >/dev/null
+	with="$with $(seconds "claim-$n")"
+	delete "claim-$n"
+done
+echo "seconds from a pod's creation to its container's start: with a claim$with, without$without"
+only_third() { is "$(cgpuctl inst list --json | grep -c '"gpu_minor"')" 1; }
+check "of all that are gone nothing is left" in_time only_third
+
+# ---- for the next boot
+check "a pod runs that will be deleted while the node is down" tenant sixth 2
+# Without a kubelet.
+# shellcheck disable=SC2046  # process numbers are words
+kill -9 $(processes '^(sh -c while.* sh )?kubelet ')
+check "its deletion waits for the node" run kubectl delete pod sixth --wait=false
+echo "$third $(value "$third" id) $(instance sixth)" >/images/before
