@@ -52,6 +52,10 @@ busybox=$engine/usr/bin/busybox
 cp -r "$here/node/." "$disk/etc/"
 : >"$disk/etc/resolv.conf"
 echo "127.0.0.1 localhost" >"$disk/etc/hosts"
+# The kubelet does not start without these.
+echo "root:x:0:0:root:/root:/bin/sh" >"$disk/etc/passwd"
+echo "root:x:0:" >"$disk/etc/group"
+md5sum <<<node | cut -c1-32 >"$disk/etc/machine-id"
 cp "$CGPU_TREE/tests/traces/cuda-driver-api.jsonl.xz" "$disk/images/trace.jsonl.xz"
 "$components/helm" template cgpu "$CGPU_TREE/dist/helm/cgpu" --namespace cgpu \
 	--kube-version 1.36.0 >"$disk/etc/kubernetes/chart.yaml"
