@@ -6,7 +6,7 @@ read -r third id sixth </images/before
 check "a pod from before the reboot runs again, with its claim prepared anew" in_time holds third 4
 check "by the same name" is "$(instance third)" "$third"
 check "with its limit" is "$(value "$third" memory_limit_bytes)" $((4 << 30))
-check "it sees its limit" is "$(logged third 'the GPU has 4.00 GiB')" 4
+check "it sees its limit" is "$(logged third 'the GPU has 4.00 GiB')" 2
 sixth_is_gone() { ! kubectl get pod sixth; }
 check "a pod that was deleted while the node was down is gone" in_time sixth_is_gone
 check "and nothing of it is left" in_time gone "$sixth"

@@ -36,11 +36,34 @@ serve() {
 	setsid sh -c 'while :; do "$@"; echo "$1 has ended ($?)"; sleep 1; done' sh "$@" \
 		>>"/var/log/$name" 2>&1 &
 }
-# A condition is waited for as long as it may take on the busiest machine.
-in_time() { within 600 "$@"; }
-ready() { is "$(kubectl get --raw /readyz)" ok; }
+# A condition is waited for as long as it may take on the busiest machine. To ask takes seconds of
+# the machine's time, which what is asked for needs, too.
+in_time() {
+	last=$(($(date +%s) + 3000))
+	until "$@" >/dev/null 2>&1; do
+		[ "$(date +%s)" -lt "$last" ] || return 1
+		sleep 3
+	done
+}
+# kubectl ...: asks again when a busy machine did not let the apiserver answer in time.
+kubectl() {
+	until command kubectl "$@" 2>"$out/complaint"; do
+		if ! grep -qE "TLS handshake timeout|connection refused" "$out/complaint"; then
+			cat "$out/complaint" >&2
+			return 1
+		fi
+		sleep 3
+	done
+}
+ready() {
+	is "$(wget -qO- --no-check-certificate \
+		--header "Authorization: Bearer admin-of-the-tests" https://127.0.0.1:6443/readyz)" ok
+}
+# Not what it was before the machine booted.
 node_is_ready() {
-	is "$(kubectl get node node -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}')" True
+	status='{.status.nodeInfo.bootID} {.status.conditions[?(@.type=="Ready")].status}'
+	is "$(kubectl get node node -o "jsonpath=$status")" \
+		"$(cat /proc/sys/kernel/random/boot_id) True"
 }
 published() { kubectl get resourceslices -o name | grep -q .; }
 
@@ -56,7 +79,8 @@ start_control_plane() {
 		--listen-client-urls=http://127.0.0.1:2379 --advertise-client-urls=http://127.0.0.1:2379 \
 		--listen-peer-urls=http://127.0.0.1:2380
 	serve apiserver kube-apiserver --etcd-servers=http://127.0.0.1:2379 \
-		--cert-dir=/var/lib/apiserver --secure-port=6443 --advertise-address=10.0.0.1 \
+		--tls-cert-file=/etc/kubernetes/tls.crt --tls-private-key-file=/etc/kubernetes/tls.key \
+		--secure-port=6443 --advertise-address=10.0.0.1 \
 		--service-cluster-ip-range=10.96.0.0/16 \
 		--service-account-issuer=https://cgpu.test --service-account-key-file=$key \
 		--service-account-signing-key-file=$key \
@@ -116,7 +140,7 @@ pod() {
 		claims="[{name: gpu, resourceClaimTemplateName: gpu-$3}]"
 		uses='{claims: [{name: gpu}]}'
 	fi
-	run kubectl create -f - <<POD
+	cat >"$out/pod" <<POD
 apiVersion: v1
 kind: Pod
 metadata: {name: $1}
@@ -133,6 +157,7 @@ spec:
     command: [/busybox, sh, -c, "$2"]
     resources: $uses
 POD
+	run kubectl create -f "$out/pod"
 }
 running() {
 	run kubectl wait --for=jsonpath='{.status.phase}'=Running "pod/$1" --timeout=50m && return
@@ -155,7 +180,11 @@ instance() {
 }
 # holds POD GIB
 holds() { is "$(value "$(instance "$1")" memory_used_bytes)" $(($2 << 29)); }
-logged() { cat "/var/log/pods/default_$1_"*/main/*.log | grep -c "inside: $2"; }
+# logged POD TEXT: how often the pod's newest container has said so.
+logged() {
+	for log in "/var/log/pods/default_$1_"*/main/*.log; do :; done
+	grep -c "inside: $2" "$log"
+}
 # The process of a pod that holds its half.
 process() { processes "^/cgpu-guest inside --limit ${1}GiB --hold"; }
 restarts() { kubectl get pod "$1" -o 'jsonpath={.status.containerStatuses[0].restartCount}'; }

@@ -60,6 +60,11 @@ cp "$CGPU_TREE/tests/traces/cuda-driver-api.jsonl.xz" "$disk/images/trace.jsonl.
 "$components/helm" template cgpu "$CGPU_TREE/dist/helm/cgpu" --namespace cgpu \
 	--kube-version 1.36.0 >"$disk/etc/kubernetes/chart.yaml"
 openssl ecparam -name prime256v1 -genkey -noout -out "$disk/etc/kubernetes/accounts.key"
+# The components would make RSA keys, which takes the emulated machine long, and so does their use.
+log "$work/openssl.log" openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+	-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 \
+	-addext basicConstraints=critical,CA:FALSE -days 3650 -keyout "$disk/etc/kubernetes/tls.key" \
+	-out "$disk/etc/kubernetes/tls.crt"
 truncate --size 4G "$work/disk.ext4"
 log "$work/mke2fs.log" in_root "$engine" "$work" /stage rw -- \
 	mke2fs -q -t ext4 -E lazy_itable_init=1 -d /stage/disk /stage/disk.ext4
