@@ -22,7 +22,7 @@ check "large: the instance has the limit" is "$(value "$large" memory_limit_byte
 id=$(value "$small" id)
 before=$(process 8)
 check "a container is killed" kill -9 "$before"
-other_process() { new=$(process "$1") && not is "$new" "$2"; }
+other_process() { new=$(process "$1"); [ -n "$new" ] && [ "$new" != "$2" ]; }
 check "it is started again" in_time other_process 8 "$before"
 check "with the same instance" is "$(instance small) $(value "$small" id)" "$small $id"
 check "which it can use" in_time holds small 8
