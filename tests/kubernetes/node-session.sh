@@ -223,7 +223,7 @@ all_dead() {
 	[ -z "$left" ] || { kill -9 $left; return 1; }
 }
 finish() {
-	[ "$failed" = 0 ] || tail -n 20 /var/log/*[a-z]
+	[ "$failed" = 0 ] || find /var/log -maxdepth 1 -type f -exec tail -n 20 -- {} +
 	in_time all_dead
 	rm -rf "$out"
 	echo "kubernetes: $passed passed, $failed failed"
