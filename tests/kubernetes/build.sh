@@ -5,6 +5,8 @@
 # folder of its programs. The modules are pinned by go.mod and go.sum beside this file; what was
 # built is kept in the cache of the tests until one of them, the flags or Go changes. The first
 # build takes ten minutes or more.
+#
+#   KUBERNETES=VERSION   that one (v1.37.2), whose modules Go's checksum database vouches for
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/cgpu
@@ -12,7 +14,8 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/cgpu
 PATH=$("$here/go.sh"):$PATH
 # Everything that a program depends on is in the key of its cache.
 export GOTOOLCHAIN=local CGO_ENABLED=0 GOWORK=off GOFLAGS="-mod=readonly -buildvcs=false"
-version=$(sed -n 's,^require k8s.io/kubernetes \(v[0-9.]*\).*,\1,p' "$here/components/go.mod")
+pinned=$(sed -n 's,^require k8s.io/kubernetes \(v[0-9.]*\).*,\1,p' "$here/components/go.mod")
+version=${KUBERNETES:-$pinned}
 minor=${version#v1.}
 minor=${minor%%.*}
 plain=(-p 2 -trimpath)
@@ -43,10 +46,21 @@ work=$out.tmp
 rm -rf "$work"
 mkdir -p "$work"
 
+modules=$here/components
+sums=readonly
+if [ "$version" != "$pinned" ]; then
+	modules=$work.modules
+	sums=mod
+	mkdir -p "$modules"
+	trap 'rm -rf "$modules"' EXIT
+	# Its libraries have the version v0.MINOR.PATCH.
+	sed "s/${pinned//./\\.}/$version/; s/${pinned/#v1./v0\\.}/${version/#v1./v0.}/" \
+		"$here/components/go.mod" >"$modules/go.mod"
+fi
 say() { echo "== kubernetes: $*" >&2; }
 for name in "${components[@]}"; do
 	say "building $name $version"
-	(cd "$here/components" && nice -n 10 go build "${plain[@]}" "${tags[@]}" \
+	(cd "$modules" && nice -n 10 go build -mod="$sums" "${plain[@]}" "${tags[@]}" \
 		-ldflags "$flags" -o "$work/$name" "k8s.io/kubernetes/cmd/$name") >&2
 done
 say "building etcd"
