@@ -31,11 +31,12 @@ trap 'rm -rf "$work"' EXIT
 
 # ---- the disk
 disk=$work/disk
-mkdir -p "$disk"/{etc/kubernetes,etc/containerd,etc/cni/net.d,images,root,var/log,usr/bin} \
+mkdir -p "$disk"/{etc/kubernetes,etc/containerd,etc/cni/net.d,images,root,var/log,usr/{bin,sbin}} \
 	"$disk/var/lib/kubelet"
 ln -s /run "$disk/var/run"
 cp "$components"/{etcd,kube-apiserver,kube-scheduler,kube-controller-manager,kubelet,kubectl} \
 	"$CGPU_BUILD/target/$target/release/cgpu-dra" "$disk/usr/bin/"
+cp "$out/bin/cgpu-hook" "$disk/usr/sbin/"
 programs=(/usr/bin/containerd /usr/bin/containerd-shim-runc-v2 /usr/bin/ctr /usr/sbin/runc)
 programs+=(/usr/bin/mount /usr/bin/umount)
 cp -t "$disk/usr/bin" "${programs[@]/#/$engine}"
