@@ -281,6 +281,7 @@ DRIVER = (
 KUBERNETES = after(
     ("control plane of Kubernetes", ["tests/kubernetes/build.sh"]),
     ("DRA driver on the control plane", ["tests/kubernetes/test.sh"]),
+    ("pods on a node", ["tests/kubernetes/node-test.sh"]),
 )
 DEBIAN13 = after(
     ("programs for the host with Debian 13", ["tests/vm/build.sh"]),
