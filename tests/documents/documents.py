@@ -55,7 +55,6 @@ LEFT_OUT = (
     ("", "apt install nvidia-open", "no archive of NVIDIA's is used: the driver is the stand-in"),
     ("", "apt-mark ", "goes with the package of the line before it"),
     ("", "mokutil ", "asks the firmware, which the machine has not"),
-    ("", "reboot", "the machine starts once"),
     ("docs/kubernetes.md", "helm ", "wants a cluster: `make test-kubernetes` renders the chart"),
     ("docs/kubernetes.md", "kubectl ", "wants a cluster: `make test-kubernetes` resizes a claim"),
     ("docs/install.md", "make ", "README's same line has run; it is one way or the other"),
