@@ -81,7 +81,8 @@ def stage(summary):
     listed += "\n# Measurements, and notes on tests\n\n"
     listed += "".join(f"- [{title}]({path})\n" for title, path in sorted(others))
     (source / "SUMMARY.md").write_text(listed)
-    shutil.copy(TREE / "docs/book.toml", BOOK)
+    for name in ("book.toml", "book.css"):
+        shutil.copy(TREE / "docs" / name, BOOK)
 
 
 class Page(HTMLParser):
