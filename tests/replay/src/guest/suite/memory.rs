@@ -2,7 +2,7 @@
 //! The memory limit, by hand.
 
 use crate::{
-    bytes::{put_u32, put_u64, u64_at},
+    bytes::{put_u32, put_u64, u32_at, u64_at},
     guest::{
         instance::Instance,
         process::spawn,
@@ -25,6 +25,7 @@ tests! {
     "memory: poll reports a limit below what is used" => told;
     "memory: reports show the limit" => reports;
     "memory: an unmapped address is EFAULT or a status" => bad_pointer;
+    "memory: an answer that cannot be written is charged" => unwritable;
     "memory: many processes at the limit at once" => race;
 }
 
@@ -322,6 +323,64 @@ fn bad_pointer() -> Verdict {
     at("memory", client.memory(FIRST, 2 * MIB))?;
     client.close();
     Ok(())
+}
+
+/// A call counts by what it has made, whether the program could be told or not.
+fn unwritable() -> Verdict {
+    const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+    let limit = 256 * MIB;
+    let instance = Instance::new("unwritable", limit)?;
+    let client = instance.client()?;
+    let page = || {
+        os::mmap(
+            0,
+            4096,
+            READ_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    let [outer, params] = [sys("a page", page())?, sys("a page", page())?];
+    // SAFETY: pages of our own, which nothing else refers to.
+    let bytes = |page: u64, len| unsafe { std::slice::from_raw_parts_mut(page as *mut u8, len) };
+    for read_only in [outer, params] {
+        for number in 0..8 {
+            bytes(params, 128).copy_from_slice(&rm::memory_params(client.handle, 64 * MIB));
+            for (at, value) in [
+                (0, client.handle),
+                (4, rm::DEVICE_HANDLE),
+                (8, FIRST + number),
+                (12, rm::VIDEO_MEMORY),
+            ] {
+                put_u32(bytes(outer, 48), at, value);
+            }
+            put_u64(bytes(outer, 48), 16, params);
+            protect(read_only, libc::PROT_READ)?;
+            let call = os::ioctl(client.ctl, rm::request(0x2B, 48), bytes(outer, 48));
+            protect(read_only, READ_WRITE)?;
+            let worked = call.is_ok() && u32_at(bytes(outer, 48), 40) == 0;
+            holds("the program was told that it worked", !worked)?;
+        }
+        // Four are there, and no more fitted.
+        equal("used", &instance.used()?, &limit)?;
+        for number in 0..8 {
+            at("free", client.free(FIRST + number))?;
+        }
+        equal("used after all is freed", &instance.used()?, &0)?;
+    }
+    client.close();
+    for page in [outer, params] {
+        // SAFETY: pages of our own; the slices are used no more.
+        sys("unmap", unsafe { os::munmap(page, 4096) })?;
+    }
+    Ok(())
+}
+
+fn protect(page: u64, protection: i32) -> Verdict {
+    // SAFETY: a page of our own; while it cannot be written, nothing here writes to it.
+    let done = unsafe { libc::mprotect(page as *mut libc::c_void, 4096, protection) };
+    equal("mprotect", &done, &0)
 }
 
 /// Several processes allocate until they are refused; together they never have more than the limit.
