@@ -448,6 +448,7 @@ fn doctor_prints_its_golden() {
     let bad = || {
         let fake = sound();
         status(&fake, "/dev/nvidia0", node(DEVTMPFS, 195, 0, 0o666));
+        status(&fake, "/dev/nvidiactl", node(DEVTMPFS, 195, 255, 0o666));
         fake.with(|s| {
             s.statuses
                 .get_mut(&PathBuf::from("/run/cgpu"))

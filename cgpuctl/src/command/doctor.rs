@@ -51,7 +51,9 @@ fn report(mut findings: Vec<Finding>, is_colored: bool) -> Result<Report, Proble
     let is_sound = findings.iter().all(|f| f.state != FindingState::Failed);
     // The worst first; what is equally bad in the order of the checks.
     findings.sort_by_key(|f| Reverse(f.state));
-    let mut text: String = findings.iter().map(|f| paragraph(f, is_colored)).collect();
+    let remedy = |f: &Finding| (f.state, f.check, f.wanted.clone(), f.fix.clone());
+    let alike = findings.chunk_by(|a, b| remedy(a) == remedy(b));
+    let mut text: String = alike.map(|group| paragraph(group, is_colored)).collect();
     text.push_str(&summary(&findings));
     let body = DoctorMembers {
         sound: is_sound,
@@ -67,17 +69,13 @@ fn report(mut findings: Vec<Finding>, is_colored: bool) -> Result<Report, Proble
     Ok(Report::new(body, text)?.ending(exit))
 }
 
-/// A finding: how it is, and if that is not as it should be, how it should be and what to do.
-fn paragraph(f: &Finding, is_colored: bool) -> String {
-    let word = f.state.word();
-    let head = format!("{word:INDENT$}{}  {}: {}", f.check, f.subject, f.found);
-    let mut text = wrapped(&head, WIDTH, INDENT);
-    if is_colored {
-        text.replace_range(
-            ..word.len(),
-            &format!("\x1b[{}m{word}\x1b[0m", color(f.state)),
-        );
-    }
+/// Findings of one check with the same remedy: how each thing is, and if that is not as it should
+/// be, how it should be and what to do.
+fn paragraph(alike: &[Finding], is_colored: bool) -> String {
+    let mut text: String = alike.iter().map(|f| head(f, is_colored)).collect();
+    let Some(f) = alike.first() else {
+        return text;
+    };
     if f.state != FindingState::Ok {
         let wanted = format!("{:INDENT$}wanted: {}", "", f.wanted);
         text.push_str(&wrapped(&wanted, WIDTH, INDENT + 2));
@@ -85,6 +83,20 @@ fn paragraph(f: &Finding, is_colored: bool) -> String {
     if !f.fix.is_empty() {
         let fix = format!("{:INDENT$}fix: {}", "", f.fix);
         text.push_str(&wrapped(&fix, WIDTH, INDENT + 2));
+    }
+    text
+}
+
+/// How a thing is.
+fn head(f: &Finding, is_colored: bool) -> String {
+    let word = f.state.word();
+    let line = format!("{word:INDENT$}{}  {}: {}", f.check, f.subject, f.found);
+    let mut text = wrapped(&line, WIDTH, INDENT);
+    if is_colored {
+        text.replace_range(
+            ..word.len(),
+            &format!("\x1b[{}m{word}\x1b[0m", color(f.state)),
+        );
     }
     text
 }
@@ -99,7 +111,7 @@ fn color(state: FindingState) -> u8 {
     }
 }
 
-/// `1 failed, 2 warnings, 0 unknown, 11 ok`
+/// `1 failed, 2 warning, 0 unknown, 11 ok`, by the words of the states.
 fn summary(findings: &[Finding]) -> String {
     let count = |state| findings.iter().filter(|f| f.state == state).count();
     format!(

@@ -63,7 +63,7 @@ pub(super) fn device_groups(scene: &Scene<'_>) -> Vec<Finding> {
         let about = process_name(files, pid);
         match (open.is_empty(), unknown) {
             (false, _) => finding(about, format!("may open {}", open.join(", "))).failed(
-                "it reaches the real GPU, beside all limits: start it without --privileged and without a \
+                "it reaches the real GPU, without a limit: start it without --privileged and without a \
                  device rule that takes in NVIDIA's numbers",
             ),
             (true, Some(why)) => finding(about, why).unknown("run it as the host's root"),

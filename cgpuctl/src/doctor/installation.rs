@@ -99,7 +99,7 @@ pub(super) fn cdi_file(scene: &Scene<'_>) -> Vec<Finding> {
             _ => "several, and engines take none of them",
         };
         return vec![finding("file", found).warning(
-            "have one: `cgpuctl cdi generate --output /run/cdi/cgpu.json`; the installed udev rule does it at each change",
+            "run `cgpuctl cdi generate --output /run/cdi/cgpu.json`; the installed udev rule does so at each change",
         )];
     };
     let now = tenants(scene.instances.clone());

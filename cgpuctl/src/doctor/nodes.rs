@@ -2,7 +2,7 @@
 //! The real nodes in the host's `/dev`: who may open them, and whether the driver's libraries would
 //! make more of them.
 //!
-//! A process that can open a real node uses the GPU beside all limits. The module opens them as the
+//! A process that can open a real node uses the GPU without a limit. The module opens them as the
 //! host's root, and nobody else has to.
 
 use super::scene::{is_nvidia, uvm_major, Finding, Scene};
@@ -48,7 +48,7 @@ pub(super) fn permissions(scene: &Scene<'_>) -> Vec<Finding> {
             finding
         } else {
             finding.warning(
-                "any user of the host can use the GPU beside all limits: set \
+                "any user of the host can use the GPU without a limit: set \
                  NVreg_DeviceFileMode=0600 for the module nvidia (modprobe.d), and chmod 0600 it now",
             )
         });
@@ -70,7 +70,7 @@ pub(super) fn modify_device_files(scene: &Scene<'_>) -> Vec<Finding> {
     vec![match value {
         Some("0") => finding("ModifyDeviceFiles: 0"),
         Some(value) => finding(&format!("ModifyDeviceFiles: {value}")).warning(
-            "CUDA makes and opens nodes up by itself where it has the right to: set \
+            "CUDA makes nodes for everybody where it has the right to: set \
              NVreg_ModifyDeviceFiles=0 for the module nvidia (modprobe.d)",
         ),
         None => finding("no such line").unknown("the driver is not one that is known"),
