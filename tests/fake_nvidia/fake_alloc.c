@@ -520,8 +520,6 @@ u32 fake_construct(struct fake_client *client, u32 hparent, u32 *new,
 
 	if (class->admin && !sec->admin)
 		return NV_ERR_INSUFFICIENT_PERMISSIONS;
-	if (*new == client->handle)
-		return NV_ERR_INVALID_OBJECT_PARENT;
 	parent = fake_object(client, hparent);
 	if (!parent)
 		return NV_ERR_OBJECT_NOT_FOUND;

@@ -455,14 +455,15 @@ impl KernelClient {
 
     /// Whether a client has this handle, as the driver tells the kernel. `EIO`: it says neither.
     ///
-    /// It is asked for an object that has the handle of its own client, which it refuses to make
-    /// (`serverAllocResourceUnderLock()` in alloc_free.c). It looks for the client before that
-    /// (`_serverLockClientWithLockInfo()` in rs_server.c). A control would tell as much, but the
-    /// driver logs an error where the client is not there (`RmDeprecatedGetControlHandler()`).
+    /// It is asked for an object below the handle 0, which no object has. It looks for the client
+    /// (rs_server.c), then for that parent (`serverAllocResourceUnderLock()`, alloc_free.c). For a
+    /// control of no client the driver logs an error (`RmDeprecatedGetControlHandler()`).
     pub fn is_client(&self, client: ClientHandle) -> Result<bool> {
-        let root = client.root().0;
-        match self.alloc(client.0, root, root, NV20_SUBDEVICE_0, None) {
-            Err(Missing::Refused(NvStatus::NV_ERR_INVALID_OBJECT_PARENT)) => Ok(true),
+        match self.alloc(client.0, 0, 0, NV20_SUBDEVICE_0, None) {
+            // A client that is being freed refuses everything.
+            Err(Missing::Refused(
+                NvStatus::NV_ERR_OBJECT_NOT_FOUND | NvStatus::NV_ERR_INVALID_STATE,
+            )) => Ok(true),
             Err(Missing::Refused(
                 NvStatus::NV_ERR_INVALID_OBJECT_HANDLE | NvStatus::NV_ERR_INVALID_OBJECT,
             )) => Ok(false),
