@@ -287,7 +287,7 @@ impl Slots {
         let mut whole: Option<Spec> = None;
         for tenant in cdi::tenants(instances) {
             let id = tenant.name.as_str().unwrap_or_default();
-            let id = id.trim_start_matches(pods::SLOT).to_owned();
+            let id = id.strip_prefix(pods::SLOT).unwrap_or(id).to_owned();
             let one = cdi::make_by_gpu(CDI_KIND, &tenant, &gpus, &around, |_| id.clone());
             match (&mut whole, one) {
                 (Some(whole), Some(one)) => whole.devices.extend(one.devices),
