@@ -58,7 +58,11 @@ LEFT_OUT = (
     ("docs/kubernetes.md", "helm ", "wants a cluster: `make test-kubernetes` renders the chart"),
     ("docs/kubernetes.md", "kubectl ", "wants a cluster: `make test-kubernetes` resizes a claim"),
     ("docs/install.md", "make ", "README's same line has run; it is one way or the other"),
-    ("docs/install.md", "apt install ./target", "README's same line has run; it is one way or the other"),
+    (
+        "docs/install.md",
+        "apt install ./target",
+        "README's same line has run; it is one way or the other",
+    ),
     ("docs/install.md", "./install.sh --sign", "`sign-file` is gone with the headers"),
     ("docs/support.md", "", "wants a kernel of another distribution, and takes an hour"),
     ("docs/upgrading.md", "/usr/src/cgpu-", "the step `package` runs it beside the package"),

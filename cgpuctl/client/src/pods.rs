@@ -2,7 +2,7 @@
 //! Names and files of the instances of pods. `cgpu-dra` makes and destroys these instances, and
 //! other programs of the host leave them alone.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 /// In front of a claim's uid: the name of its instances.
 pub const CLAIM: &str = "claim-";
@@ -18,12 +18,7 @@ pub const SLOTS_FILE: &str = "cgpu.io-slot.json";
 /// Whether an instance of this name belongs to a pod, or waits for one. `state` and `cdi` are the
 /// folders of that state and of the CDI files.
 pub fn have(name: &str, state: &Path, cdi: &Path) -> bool {
-    let is_slot = name.starts_with(SLOT) && cdi.join(SLOTS_FILE).exists();
-    let claims = fs::read_dir(state.join(CLAIMS)).into_iter().flatten();
-    let mut files = claims.flatten().map(|file| file.file_name());
-    is_slot
-        || name.strip_prefix(CLAIM).is_some_and(|uid| {
-            let wanted = format!("{uid}.json");
-            files.any(|file| *file == *wanted)
-        })
+    let of_claim = |uid| state.join(CLAIMS).join(format!("{uid}.json")).exists();
+    name.starts_with(SLOT) && cdi.join(SLOTS_FILE).exists()
+        || name.strip_prefix(CLAIM).is_some_and(of_claim)
 }
