@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""hosts.py [--write] [SERIES ...]: the module as hosts build it, from the object by gcc and headers
-alone (dist/object), on stock kernels of Debian's: SERIES, or those of KERNELS. If KHEADERS and
-KIMAGE name a kernel (tests/vm/path-kernel.sh), it is that one; its SERIES is `path`. Prints a table
-with a line for each kernel. --write puts it into docs/support.md, and a short form into README.md.
+"""hosts.py [--again] [--write] [SERIES ...]: the module as hosts build it, from the object by gcc
+and headers alone (dist/object), on stock kernels of Debian's: SERIES, or those of KERNELS. If
+KHEADERS and KIMAGE name a kernel (tests/vm/path-kernel.sh), it is that one; its SERIES is `path`.
+Prints a table with a line for each kernel. --write puts it into docs/support.md, and a short form
+into README.md.
+Steps run two at once, and those that passed are remembered, as in floors.py.
 
 A cell is the number of cases that passed; where some failed, it says so, and what failed stands
 below the table. A kernel for which the module cannot be built has the reason there."""
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -41,68 +44,72 @@ def of_kernel(command, kernel):
     return [*command[:at], kernel, *command[at + 1 :]]
 
 
-def steps():
-    """(column, command) of each step."""
+def steps(kernel):
+    """The steps of a kernel: the one that builds the module for it, and by their columns those that
+    run on it."""
     found = {step.name: step.command for step in floors.VM if step.name in STEPS}
     if missing := set(STEPS) - set(found):
         sys.exit(f"hosts.py: floors.py has no step {', '.join(sorted(missing))}")
-    return [(column, found[name]) for name, column in STEPS.items()]
+    build = floors.Step(f"module for {kernel}", of_kernel(BUILD, kernel))
+    return build, {
+        column: floors.Step(f"{column} on {kernel}", of_kernel(found[name], kernel), (build.name,))
+        for name, column in STEPS.items()
+    }
 
 
-def release(folder):
-    """The release of the kernel that build.sh built for, without what Debian adds."""
+def release(kernel):
+    """The release of a kernel that the module was built for, without what Debian adds."""
+    built = subprocess.run(
+        of_kernel(BUILD, kernel), cwd=floors.TREE, check=True, capture_output=True, text=True
+    )
+    # build.sh ends with the folder.
+    folder = built.stdout.strip().splitlines()[-1]
     name = Path(folder, "release").read_text(encoding="utf-8").strip()
     return re.sub(r"\+?(deb\d+)?-cloud-amd64$", "", name)
 
 
-def cell(code, tallies):
+def cell(result):
     """What a step says in the table."""
-    good, bad = sum(t[0] for t in tallies), sum(t[1] for t in tallies)
-    if code or bad:
-        return f"{good} passed, {max(bad, 1)} failed"
-    return str(good) if good else "passed"
+    return f"{result.passed} passed, {result.failed} failed" if result.failed else result.passed
 
 
-def on_kernel(kernel):
-    """(what a kernel is called, its cells, what failed)."""
-    print(f"== module for {kernel}", flush=True)
-    code, _, said = floors.run(of_kernel(BUILD, kernel))
-    if code:
-        reason = said[-1].strip()[:200] if said else "it did not say why"
-        return kernel, ["-"] * len(STEPS), [f"{kernel}: the module is not built: {reason}"]
-    # build.sh ends with the folder.
-    name, cells, failed = release(said[-1].strip()), [], []
-    for column, command in steps():
-        print(f"== {column} on {name}", flush=True)
-        code, tallies, said = floors.run(of_kernel(command, kernel))
-        cells.append(cell(code, tallies))
-        if code:
-            telling = [line for line in said if "FAILED" in line] or said[-1:]
-            failed += [f"{name}, {column}: {line.strip()[:200]}" for line in telling]
-    return name, cells, failed
+def line(kernel, results):
+    """What a kernel is called, its cells, and what failed, a sentence each."""
+    build, run = steps(kernel)
+    if results[build.name].failed:
+        reason = [text.strip()[:200] for text in results[build.name].telling][-1:]
+        reason = reason or ["it did not say why"]
+        return kernel, ["-"] * len(STEPS), [f"{kernel}: the module is not built: {reason[0]}"]
+    name, failed = release(kernel), []
+    for column, step in run.items():
+        if results[step.name].failed:
+            said = results[step.name].telling
+            telling = [text for text in said if "FAILED" in text] or list(said)[-1:]
+            failed += [f"{name}, {column}: {text.strip()[:200]}" for text in telling]
+    return name, [cell(results[step.name]) for step in run.values()], failed
 
 
-def table(kernels):
+def table(kernels, results):
     columns = ["kernel", *STEPS.values()]
     lines, failed = [columns, ["---"] * len(columns)], []
     for kernel in kernels:
-        name, cells, said = on_kernel(kernel)
+        name, cells, said = line(kernel, results)
         lines.append([name, *cells])
         failed += said
-    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    text = "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
     if failed:
         text += "\n" + "".join(f"* {line}\n" for line in failed)
     return text, len(failed)
 
 
 def short(text):
-    """The table with a sum for each kernel. A step that only says "passed" counts as one case."""
+    """The table with a sum for each kernel."""
     lines = ["| kernel | cases passed | failed |\n| --- | ---: | ---: |\n"]
     for line in text.splitlines()[2:]:
         if not line.startswith("|"):
             break
         name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
-        good = sum(int((re.match(r"\d+", cell) or ["1"])[0]) for cell in cells if cell != "-")
+        good = sum(int(cell.split()[0]) for cell in cells if cell != "-")
         bad = sum(int(found) for found in re.findall(r"(\d+) failed", line))
         lines.append(f"| {name} | {good} | {bad if '-' not in cells else 'not built'} |\n")
     return "".join(lines)
@@ -118,11 +125,19 @@ def write(text, place):
 
 def main():
     words = sys.argv[1:]
-    kernels = [word for word in words if word != "--write"]
+    kernels = [word for word in words if word not in ("--write", "--again")]
     kernels = kernels or (("path",) if os.environ.get("KHEADERS") else KERNELS)
     if any(word.startswith("-") for word in kernels):
-        sys.exit("usage: hosts.py [--write] [SERIES ...]")
-    text, failed = table(kernels)
+        sys.exit("usage: hosts.py [--again] [--write] [SERIES ...]")
+    before = floors.Before("--again" in words)
+    all_steps = []
+    for kernel in kernels:
+        build, run = steps(kernel)
+        all_steps += [build, *run.values()]
+    results = floors.carry_out_all(
+        all_steps, lambda step, say: floors.carry_out(step, before, say), floors.JOBS
+    )
+    text, failed = table(kernels, results)
     print(text)
     if "--write" in words:
         write(text, PLACE)
