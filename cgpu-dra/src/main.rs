@@ -123,7 +123,7 @@ impl NodeOptions {
         let machine = Machine {
             host_root: self.host_root,
             driver_root: self.driver_root,
-            hook: self.hook,
+            hook: self.hook.filter(|path| !path.is_empty()),
         };
         if machine.hook().is_none() {
             eprintln!(

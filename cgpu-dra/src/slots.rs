@@ -21,7 +21,7 @@ use cgpu_uapi::{
     WEIGHT_MAX,
 };
 use nix::errno::Errno;
-use std::{collections::BTreeSet, str::FromStr, sync::Arc};
+use std::{collections::BTreeSet, fs, str::FromStr, sync::Arc};
 
 /// Vendor and class of the slots' CDI devices.
 pub const CDI_KIND: &str = "cgpu.io/slot";
@@ -238,8 +238,8 @@ impl Slots {
         self.node.control().map_err(TenantError::Control)
     }
 
-    /// Has all slots be there with their CDI file, and gives them back. Slots of profiles that are
-    /// gone are removed once nobody uses them.
+    /// Has all slots be there, and their CDI file say what is true of the node now, and gives them
+    /// back. Slots of profiles that are gone are removed once nobody uses them.
     pub fn keep(&self) -> Result<Vec<Slot>, SlotError> {
         let control = self.control()?;
         let gpus = control.gpus().map_err(TenantError::Control)?;
@@ -253,19 +253,17 @@ impl Slots {
                 let _ = control.destroy(&instance.key);
             }
         }
-        let mut fresh = false;
         for slot in &slots {
             let key = slot.key().ok_or_else(|| failed(slot, Errno::EILSEQ))?;
             if !there.iter().any(|i| i.key.name.0 == key.name.0) {
                 make(&*control, key, &slot.share, 0).map_err(|e| failed(slot, e))?;
-                fresh = true;
             }
         }
         let file = self.places.cdi.join(pods::SLOTS_FILE);
-        if fresh || !file.exists() {
+        let spec = self.spec(&*control, &slots)?;
+        let written = serde_json::to_vec_pretty(&spec).unwrap_or_default();
+        if !fs::read(&file).is_ok_and(|there| there == written) {
             self.node.mount_cgpufs().map_err(TenantError::Path)?;
-            let spec = self.spec(&*control, &slots)?;
-            let written = serde_json::to_vec_pretty(&spec).unwrap_or_default();
             files::make_folder(&self.places.cdi).map_err(TenantError::Path)?;
             files::write_whole(&file, &written).map_err(TenantError::Path)?;
         }

@@ -14,10 +14,12 @@ use cgpu_dra::{
         RegisterRequest,
     },
     rpc,
+    slots::Slots,
 };
 use connection::Connection;
 use fake_node::FakeNode;
 use std::{
+    os::unix::fs::MetadataExt,
     path::PathBuf,
     sync::{atomic::Ordering, Arc, Mutex},
     time::{Duration, Instant},
@@ -254,4 +256,29 @@ async fn slots_of_removed_profile_are_removed() {
     devices(&mut plugin, |found| found.len() == 2).await;
     let limits: Vec<_> = node.limits().iter().map(|l| l.2).collect();
     assert_eq!(limits, [4 * GIB, 4 * GIB]);
+}
+
+#[test]
+fn the_cdi_file_follows_what_is_installed() {
+    let node = FakeNode::new(1);
+    let profile = "8g=8Gi:20:4".parse().expect("read");
+    let slots = Slots::new(node.clone(), node.places(), vec![profile]);
+    let read = || {
+        slots.keep().expect("kept");
+        let files = node.cdi_files();
+        let [file] = &files[..] else {
+            panic!("{files:?}");
+        };
+        let text = std::fs::read(file).expect("read");
+        let spec: Spec = serde_json::from_slice(&text).expect("a spec");
+        let inode = std::fs::metadata(file).expect("there").ino();
+        (spec.container_edits.hooks.len(), inode)
+    };
+    node.hook_missing.store(true, Ordering::Relaxed);
+    let without = read();
+    assert_eq!(without.0, 0);
+    // What is right already is not written again.
+    assert_eq!(read(), without);
+    node.hook_missing.store(false, Ordering::Relaxed);
+    assert_eq!(read().0, 1);
 }

@@ -19,6 +19,8 @@ pub(crate) struct FakeNode {
     pub(crate) state: Arc<Mutex<ControlState>>,
     /// The driver answers nothing.
     pub(crate) driver_gone: AtomicBool,
+    /// `cgpu-hook` is not installed.
+    pub(crate) hook_missing: AtomicBool,
 }
 
 impl FakeNode {
@@ -31,6 +33,7 @@ impl FakeNode {
             root,
             state: Arc::new(Mutex::new(ControlState::new(gpus))),
             driver_gone: AtomicBool::new(false),
+            hook_missing: AtomicBool::new(false),
         })
     }
 
@@ -98,6 +101,7 @@ impl Node for FakeNode {
     }
 
     fn hook(&self) -> Option<String> {
-        Some("/usr/local/sbin/cgpu-hook".to_owned())
+        let missing = self.hook_missing.load(Ordering::Relaxed);
+        (!missing).then(|| "/usr/local/sbin/cgpu-hook".to_owned())
     }
 }
