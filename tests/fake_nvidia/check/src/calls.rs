@@ -10,23 +10,14 @@ pub(crate) type Test = (&'static str, fn());
 /// Statuses of nvstatuscodes.h.
 pub(crate) mod status {
     pub(crate) const OK: u32 = 0;
-    pub(crate) const ILLEGAL_ACTION: u32 = 0x16;
     pub(crate) const DUPLICATE: u32 = 0x19;
-    pub(crate) const RESOURCES: u32 = 0x1A;
     pub(crate) const PERMISSIONS: u32 = 0x1B;
     pub(crate) const ARGUMENT: u32 = 0x1F;
-    pub(crate) const CLASS: u32 = 0x22;
-    pub(crate) const CLIENT: u32 = 0x23;
     pub(crate) const EVENT: u32 = 0x28;
-    pub(crate) const PARENT: u32 = 0x36;
     pub(crate) const PARAMETER: u32 = 0x3B;
     pub(crate) const NO_MEMORY: u32 = 0x51;
-    pub(crate) const NOT_SUPPORTED: u32 = 0x56;
-    pub(crate) const NOT_FOUND: u32 = 0x57;
     pub(crate) const RANGE: u32 = 0x5B;
-    pub(crate) const NO_PAGE_TABLE: u32 = 0x5D;
     pub(crate) const STATE_IN_USE: u32 = 0x63;
-    pub(crate) const NOTHING_TO_DO: u32 = 0x1_0006;
 }
 
 /// The escapes used here, and the classes.
@@ -246,15 +237,6 @@ pub(crate) const DEVICE: u32 = 0x5C00_0001;
 pub(crate) const SUBDEVICE: u32 = 0x5C00_0002;
 
 impl Program {
-    /// On minor 0, with its control file registered at the GPU's.
-    pub(crate) fn registered() -> Self {
-        let program = Self::new();
-        let mut control = words(4, &[(0, program.ctl.0 as u32)]);
-        let registered = escape(&program.gpu, number::REGISTER_FD, &mut control);
-        assert_eq!(registered, Ok(()));
-        program
-    }
-
     /// On minor 0.
     pub(crate) fn new() -> Self {
         let (ctl, gpu) = (ctl(), gpu(0));

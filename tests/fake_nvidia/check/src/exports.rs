@@ -12,7 +12,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("an import of a list skips empty places", skipped),
     ("a failed list frees its earlier handles", freed),
     ("an export file tells its purpose", told),
-    ("exports check file, type, object and device", checked),
 ];
 
 fn used() -> u64 {
@@ -156,32 +155,4 @@ fn told() {
     assert_eq!(done, status::OK);
     assert_eq!(get32(&b, 8), u32::MAX, "no partition");
     assert_eq!((b[12], b[13], b[14]), (4, 0, 0x77));
-}
-
-fn checked() {
-    let p = Program::new();
-    let holder = ctl();
-    let node = gpu(0);
-    assert_eq!(p.video(7, 2 << 20).0, status::OK);
-    assert_eq!(export(&p, &holder, 99), status::NOT_FOUND);
-    assert_eq!(
-        export(&p, &node, 7),
-        status::PARAMETER,
-        "not a control file"
-    );
-    let with = |changes: &[(usize, u32)]| {
-        let mut b = words(24, &[(0, 1), (4, DEVICE), (12, 7)]);
-        b[16..20].copy_from_slice(&holder.0.to_le_bytes());
-        for &(at, value) in changes {
-            b[at..at + 4].copy_from_slice(&value.to_le_bytes());
-        }
-        control(&p.ctl, p.client, p.client, 0x3D05, &mut b)
-    };
-    assert_eq!(with(&[(0, 2)]), status::PARAMETER, "type");
-    assert_eq!(with(&[(20, 1)]), status::PARAMETER, "empty");
-    assert_eq!(with(&[(4, 7)]), status::PARAMETER, "no device");
-    assert_eq!(with(&[(4, 99)]), status::NOT_FOUND, "nothing");
-    assert_eq!(with(&[(16, u32::MAX)]), status::PARAMETER, "no file");
-    assert_eq!(used(), 2 << 20);
-    assert_eq!(with(&[]), status::OK);
 }

@@ -7,16 +7,12 @@ use crate::calls::*;
 
 /// The tests of this file.
 pub(crate) const TESTS: &[Test] = &[
-    ("an escape of another size is EINVAL", sizes),
-    ("an escape on the wrong file is EINVAL", kinds),
-    ("a packed call is unpacked", packed),
     ("the card list tells minor and instance apart", cards),
     (
         "a descriptor is accepted for its device number",
         descriptors,
     ),
     ("every n-th open can be made to fail", failing_opens),
-    ("a mapping needs context, size and offset 0", mappings),
     ("a file has one mapping context for ever", one_context),
     (
         "the doorbell outlives its descriptor and survives fork",
@@ -30,61 +26,6 @@ pub(crate) const TESTS: &[Test] = &[
         system_memory,
     ),
 ];
-
-fn sizes() {
-    let file = ctl();
-    for (number, size) in [
-        (number::FREE, 20),
-        (number::CONTROL, 40),
-        (number::ALLOC, 40),
-        (number::DUP, 32),
-        (number::SHARE, 28),
-        (number::VID_HEAP, 192),
-        (number::MAP, 48),
-        (number::REGISTER_FD, 8),
-        (number::OS_EVENT, 20),
-    ] {
-        assert_eq!(
-            escape(&file, number, &mut vec![0; size]),
-            Err(libc::EINVAL),
-            "{number:#x}"
-        );
-    }
-    // Both forms of RM_ALLOC make clients.
-    let mut short = vec![0; 32];
-    assert_eq!(escape(&file, number::ALLOC, &mut short), Ok(()));
-    assert_eq!(get32(&short, 28), status::OK);
-    assert!(get32(&short, 8) >= 0xC1D0_0000);
-}
-
-fn kinds() {
-    let (c, g) = (ctl(), gpu(0));
-    assert_eq!(escape(&g, number::FREE, &mut [0; 16]), Err(libc::EINVAL));
-    assert_eq!(escape(&g, number::ALLOC, &mut [0; 48]), Err(libc::EINVAL));
-    assert_eq!(
-        escape(&g, number::CARD_INFO, &mut [0; 2304]),
-        Err(libc::EINVAL)
-    );
-    assert_eq!(
-        escape(&c, number::ALLOC_MEMORY, &mut [0; 56]),
-        Err(libc::EINVAL)
-    );
-    assert_eq!(
-        escape(&c, 215, &mut [0; 560]),
-        Err(libc::EINVAL),
-        "NUMA_INFO"
-    );
-}
-
-fn packed() {
-    let file = ctl();
-    let mut inner = vec![0; 48];
-    let mut outer = words(16, &[(0, number::ALLOC), (4, 48)]);
-    set64(&mut outer, 8, inner.as_mut_ptr() as u64);
-    assert_eq!(escape(&file, number::XFER, &mut outer), Ok(()));
-    assert_eq!(get32(&inner, 12), 0x41, "the class that a client becomes");
-    assert_eq!(escape(&file, number::XFER, &mut [0; 24]), Err(libc::EINVAL));
-}
 
 fn cards() {
     let mut a = vec![0; 72 * 32];
@@ -162,40 +103,6 @@ fn map_doorbell(p: &Program, file: &File) -> u64 {
     assert_eq!(mapped.0, status::OK);
     mmap(file, 0, 0x10000, libc::PROT_READ | libc::PROT_WRITE, 0)
         .unwrap_or_else(|e| panic!("errno {e}"))
-}
-
-fn mappings() {
-    let p = with_doorbell();
-    let file = gpu(0);
-    let write = libc::PROT_WRITE;
-    assert_eq!(
-        mmap(&file, 0, 0x10000, write, 0),
-        Err(libc::EINVAL),
-        "no context"
-    );
-    assert_eq!(
-        p.map(SUBDEVICE, 5, 0x10000, &gpu(1)),
-        status::ARGUMENT,
-        "another GPU's file"
-    );
-    assert_eq!(
-        p.map(SUBDEVICE, 5, 0x10000, &p.ctl),
-        status::ARGUMENT,
-        "not a GPU's file"
-    );
-    assert_eq!(p.map(SUBDEVICE, 5, 0x10000, &file), status::OK);
-    assert_eq!(
-        mmap(&file, 0, 0x8000, write, 0),
-        Err(libc::ENXIO),
-        "another size"
-    );
-    assert_eq!(
-        mmap(&file, 0, 0x10000, write, 0x1000),
-        Err(libc::EINVAL),
-        "an offset"
-    );
-    let at = mmap(&file, 0, 0x10000, write, 0).unwrap_or_else(|e| panic!("errno {e}"));
-    munmap(at, 0x10000);
 }
 
 fn one_context() {

@@ -8,16 +8,9 @@ const MIB: u64 = 1 << 20;
 
 /// The tests of this file.
 pub(crate) const TESTS: &[Test] = &[
-    ("nothing works before UVM_INITIALIZE", before),
-    ("UVM_MM_INITIALIZE wants a UVM file by its operations", mm),
     ("UVM_REGISTER_GPU wants an open file of the GPU", register),
-    (
-        "an address space of a GPU wants UVM_MM_INITIALIZE",
-        not_alive,
-    ),
     ("an address space is asked for its process", processes),
     ("a mapped object stays until unmapped or freed", keeps),
-    ("ranges do not overlap and are freed whole", ranges),
     ("managed memory is mapped shared at its address", managed),
     (
         "accesses and migration take memory, unmapping returns it",
@@ -108,54 +101,12 @@ fn map_external(file: &File, base: u64, length: u64, client: u32, memory: u32) -
     call(file, 33, &mut b, 9260)
 }
 
-fn before() {
-    let file = uvm();
-    assert_eq!(register_gpu(&file), status::ILLEGAL_ACTION);
-    assert_eq!(mmap(&file, BASE, 0x1000, 3, BASE), Err(libc::EBADFD));
-    assert_eq!(
-        request(&file, 0x4711, &mut [0; 64]),
-        Err(libc::EINVAL),
-        "an unknown request"
-    );
-}
-
-fn mm() {
-    let file = initialised(0);
-    let own = uvm();
-    let ask = |fd: i32| mm_initialize(&own, fd);
-    assert_eq!(ask(ctl().0), status::ARGUMENT);
-    assert_eq!(ask(own.0), status::ARGUMENT, "not initialised");
-    assert_eq!(ask(initialised(2).0), status::NOTHING_TO_DO, "sharing mode");
-    assert_eq!(ask(file.0), status::OK);
-    assert_eq!(
-        call(&file, 0x3000_0001, &mut words(16, &[(0, 2)]), 8),
-        status::ARGUMENT,
-        "other flags"
-    );
-}
-
 fn register() {
     let file = initialised(0);
     assert_eq!(register_gpu(&file), status::PERMISSIONS);
     let _gpu = gpu(0);
     assert_eq!(register_gpu(&file), status::OK);
     assert_eq!(register_gpu(&file), 0x26, "registered already");
-}
-
-fn not_alive() {
-    let p = with_space();
-    let (file, own) = (initialised(0), uvm());
-    assert_eq!(register_gpu(&file), status::OK);
-    let mut other = with_uuid(32, 0, &[(20, p.client), (24, 9)]);
-    assert_eq!(
-        call(&file, 25, &mut other, 28),
-        status::NOT_FOUND,
-        "the object is looked at first"
-    );
-    assert_eq!(register_space(&file, &p), status::NO_PAGE_TABLE);
-    assert_eq!(mm_initialize(&own, file.0), status::OK);
-    assert_eq!(register_space(&file, &p), status::OK);
-    assert_eq!(register_space(&file, &p), 0x26, "registered already");
 }
 
 fn processes() {
@@ -193,19 +144,6 @@ fn keeps() {
     assert_eq!(used(), 2 * MIB);
     assert_eq!(span(&file, 34, BASE, 4 * MIB), status::OK);
     assert_eq!(used(), 0);
-}
-
-fn ranges() {
-    let (_p, file, _mm) = registered();
-    let create = |base, length| span(&file, 73, base, length);
-    assert_eq!(create(BASE, 4 * MIB), status::OK);
-    assert_eq!(create(BASE + 2 * MIB, 4 * MIB), 0x68, "overlaps");
-    assert_eq!(create(BASE + 0x10_0001, 4096), 0x1E, "not at a page");
-    assert_eq!(create(BASE + 8 * MIB, 0), 0x1E);
-    assert_eq!(span(&file, 34, BASE, 2 * MIB), 0x1E, "a part");
-    assert_eq!(mmap(&file, BASE, 0x1000, 3, BASE), Err(libc::EADDRINUSE));
-    assert_eq!(span(&file, 72, BASE, 4 * MIB), status::OK);
-    assert_eq!(span(&file, 34, BASE, 4 * MIB), status::OK);
 }
 
 fn managed() {
