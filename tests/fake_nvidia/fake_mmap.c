@@ -20,9 +20,15 @@
  * to be where they are. They live as long as the module, because page frames in a VMA are not
  * counted.
  */
+#include <linux/delay.h>
 #include <linux/file.h>
 #include <linux/io.h>
+#include <linux/module.h>
 #include "fake.h"
+
+static bool hold_faults;
+module_param(hold_faults, bool, 0644);
+MODULE_PARM_DESC(hold_faults, "faults do not go on to put their pages in");
 
 static struct page *gpu_page(const struct fake_file *file, u64 index)
 {
@@ -65,6 +71,8 @@ static vm_fault_t vma_fault(struct vm_fault *vmf)
 	if (vma->vm_pgoff || file->ctl)
 		return VM_FAULT_SIGBUS;
 	atomic_inc(&fake_faults);
+	while (READ_ONCE(hold_faults) && !fatal_signal_pending(current))
+		msleep(1);
 	mutex_lock(&file->map_lock);
 	n = min(file->map.size >> PAGE_SHIFT, vma_pages(vma));
 	for (i = 0; i < n && ret == VM_FAULT_NOPAGE; i++)

@@ -169,6 +169,11 @@ pub fn touch_new(on: bool) -> Result<(), String> {
     parameter("touch_new", u32::from(on))
 }
 
+/// Whether tasks stay in its fault handler, before the pages are put in.
+pub fn hold_faults(on: bool) -> Result<(), String> {
+    parameter("hold_faults", u32::from(on))
+}
+
 /// Whether the driver has an interface for other kernel modules, for who asks from now on.
 pub fn kernel_rmapi(on: bool) -> Result<(), String> {
     parameter("kernel_rmapi", u32::from(on))

@@ -44,6 +44,7 @@ tests! {
     "doorbell: mapped again and again through BAR1" => remapped_through_bar1;
     "doorbell: no private mapping" => private;
     "doorbell: the driver takes it and gives it back" => revoked;
+    "doorbell: given back too late it is taken again" => given_late;
 }
 
 /// The time that this slow machine may need for what takes a moment.
@@ -686,21 +687,62 @@ fn revoked() -> Verdict {
     bell.end()
 }
 
+/// Has the driver take all mappings of its GPU away.
+fn revoke() -> Verdict {
+    let path = format!("{}/revoke", standin::DEBUGFS);
+    at(&path, std::fs::write(&path, format!("{GPU}")))
+}
+
 fn comes_back(bell: &Bell) -> Verdict {
     bell.ring(1);
     let before = faults()?;
-    let path = format!("{}/revoke", standin::DEBUGFS);
-    at(&path, std::fs::write(&path, format!("{GPU}")))?;
+    revoke()?;
     bell.ring(2);
     equal("rung", &bell.direct.rung(), &2)?;
     holds("no fault", faults()? > before)?;
     // Also while nobody may ring: it is not given back then.
     suspend(&bell.instance, true)?;
-    at(&path, std::fs::write(&path, format!("{GPU}")))?;
+    revoke()?;
     let child = bell.ringer(3)?;
     wait_blocked(&bell.instance, 1)?;
     equal("rung", &bell.direct.rung(), &2)?;
     suspend(&bell.instance, false)?;
     equal("ended", &sys("wait", os::wait(child))?, &0)?;
     equal("rung", &bell.direct.rung(), &3)
+}
+
+/// Has tasks stay in the driver's fault handler, as long as this lives.
+struct HeldFaults;
+
+impl HeldFaults {
+    fn on() -> Result<Self, String> {
+        standin::hold_faults(true)?;
+        Ok(Self)
+    }
+}
+
+impl Drop for HeldFaults {
+    fn drop(&mut self) {
+        let _ = standin::hold_faults(false);
+    }
+}
+
+fn given_late() -> Verdict {
+    let bell = Bell::new("belllate")?;
+    bell.ring(1);
+    revoke()?;
+    let before = faults()?;
+    let held = HeldFaults::on()?;
+    let child = bell.ringer(2)?;
+    wait_for("a task in the driver's handler", || Ok(faults()? > before))?;
+    // Its gate shuts meanwhile, and does not wait for it.
+    suspend(&bell.instance, true)?;
+    equal("in the handler", &faults()?, &(before + 1))?;
+    drop(held);
+    wait_blocked(&bell.instance, 1)?;
+    equal("rung", &bell.direct.rung(), &1)?;
+    suspend(&bell.instance, false)?;
+    equal("ended", &sys("wait", os::wait(child))?, &0)?;
+    equal("rung", &bell.direct.rung(), &2)?;
+    bell.end()
 }
