@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""draw-latency.py DATA.jsonl SHARERS.svg PERIODS.svg: how long requests take and what both tenants
+"""draw-latency.py DATA.jsonl SHARERS.svg [PERIODS.svg]: how long requests take and what both tenants
 do, by sharer; how long tokens take and what both do, by period and sharer.
 
 DATA is what tests/gpu/peers.py prints: a line for each case, `case` (SHARER/KIND[,KIND]), `rates`,
 `waits_ms` (median, 95 %, 99 %, longest). A kind that was measured alone several times counts by its
-mean."""
+mean. If the lines name several machines, those of the first are drawn."""
 
 import json
 import sys
@@ -46,6 +46,7 @@ class Data:
     def __init__(self, path):
         with open(path, encoding="utf-8") as lines:
             rows = [r for r in map(json.loads, lines) if "rates" in r]
+        rows = [r for r in rows if r.get("machine") == rows[0].get("machine")]
         self.cases = {r["case"]: r for r in rows}
         alone = [r for r in rows if r["sharer"] == "native" and len(r["kinds"]) == 1]
         kinds = {r["kinds"][0] for r in alone}
@@ -115,9 +116,9 @@ def periods(data):
 
 
 def main():
-    """Draws both."""
+    """Draws what there is a path for."""
     data = Data(sys.argv[1])
-    for draw, path in zip((sharers, periods), sys.argv[2:4], strict=True):
+    for draw, path in zip((sharers, periods), sys.argv[2:4]):
         drawn, height = draw(data)
         write(path, WIDTH, height, drawn)
 
