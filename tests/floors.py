@@ -419,6 +419,11 @@ def builds(command):
     return command[0].endswith("/build.sh") and "--clippy" not in command
 
 
+def again():
+    """Whether all is to run, also what has passed before."""
+    return "--again" in sys.argv[1:] or os.environ.get("AGAIN", "0") not in ("", "0")
+
+
 def have_tools():
     """A fresh machine has cargo, but maybe nothing that links, and a tree of no clone."""
     wanted = []
@@ -599,8 +604,7 @@ def main():
     # A verdict belongs to the tree, not to the draw. `cargo test` by itself draws new cases.
     os.environ.setdefault("PROPTEST_RNG_SEED", "1")
     have_tools()
-    again = "--again" in sys.argv[1:] or os.environ.get("AGAIN", "0") not in ("", "0")
-    before = Before(again)
+    before = Before(again())
     began = time.monotonic()
     steps = [step for floor in words for step in FLOORS[floor]]
     results = carry_out_all(steps, lambda step, say: carry_out(step, before, say), JOBS)

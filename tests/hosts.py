@@ -129,7 +129,8 @@ def main():
     kernels = kernels or (("path",) if os.environ.get("KHEADERS") else KERNELS)
     if any(word.startswith("-") for word in kernels):
         sys.exit("usage: hosts.py [--again] [--write] [SERIES ...]")
-    before = floors.Before("--again" in words)
+    # A path may name another kernel than it did before.
+    before = floors.Before(floors.again() or "path" in kernels)
     all_steps = []
     for kernel in kernels:
         build, run = steps(kernel)

@@ -239,7 +239,8 @@ impl Slots {
     }
 
     /// Has all slots be there, and their CDI file say what is true of the node now, and gives them
-    /// back. Slots of profiles that are gone are removed once nobody uses them.
+    /// back. Slots of profiles that are gone are removed once nobody uses them. Without slots there
+    /// is no file. If the node's libraries cannot be read, no slot can be used.
     pub fn keep(&self) -> Result<Vec<Slot>, SlotError> {
         let control = self.control()?;
         let gpus = control.gpus().map_err(TenantError::Control)?;
@@ -260,7 +261,11 @@ impl Slots {
             }
         }
         let file = self.places.cdi.join(pods::SLOTS_FILE);
-        let spec = self.spec(&*control, &slots)?;
+        let Some(spec) = self.spec(&*control, &slots)? else {
+            files::remove(&file).map_err(TenantError::Path)?;
+            return Ok(slots);
+        };
+        // Of texts and numbers alone, which cannot fail.
         let written = serde_json::to_vec_pretty(&spec).unwrap_or_default();
         if !fs::read(&file).is_ok_and(|there| there == written) {
             self.node.mount_cgpufs().map_err(TenantError::Path)?;

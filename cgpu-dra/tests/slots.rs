@@ -16,6 +16,7 @@ use cgpu_dra::{
     rpc,
     slots::Slots,
 };
+use cgpu_uapi::mig;
 use connection::Connection;
 use fake_node::FakeNode;
 use std::{
@@ -281,4 +282,8 @@ fn the_cdi_file_follows_what_is_installed() {
     assert_eq!(read(), without);
     node.hook_missing.store(false, Ordering::Relaxed);
     assert_eq!(read().0, 1);
+    // Without slots there is no file.
+    node.with(|s| s.gpus[0].mig_mode = mig::ENABLED);
+    assert_eq!(slots.keep(), Ok(vec![]));
+    assert_eq!(node.cdi_files(), Vec::<PathBuf>::new());
 }

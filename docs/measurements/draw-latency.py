@@ -117,6 +117,8 @@ def periods(data):
 
 def main():
     """Draws what there is a path for."""
+    if len(sys.argv) not in (3, 4):
+        sys.exit("usage: draw-latency.py DATA.jsonl SHARERS.svg [PERIODS.svg]")
     data = Data(sys.argv[1])
     for draw, path in zip((sharers, periods), sys.argv[2:4]):
         drawn, height = draw(data)

@@ -7,6 +7,7 @@ cgpu-gpu ask (h100.txt). A difference that is not listed has failed, and so has 
 and is no more. The lists are differences.txt, differences-instance.txt and differences-h100.txt."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -73,13 +74,24 @@ def verdicts(ours, theirs, explained):
         pair = (ours.get(question, "-"), theirs.get(question, "-"))
         wanted = explained.get(question)
         if wanted is None and pair[0] == pair[1]:
-            yield True, question
+            # Then what would have come after it was not asked.
+            early = pair[0].startswith("ended early")
+            yield not early, f"{question}: {pair[0]}" if early else question
         elif wanted is None:
             yield False, f"{question} | {pair[0]} | {pair[1]}"
         elif wanted == pair:
             yield True, question
         else:
             yield False, f"{question}: {pair[0]} and {pair[1]}, not as listed: {' and '.join(wanted)}"
+
+
+def counted(document, asked):
+    """Whether the document says how many questions were asked, and what to say of it. Those of
+    cgpu-gpu are among them."""
+    found = re.search(r"the same (\d+)\s+questions", document)
+    there = found and int(found.group(1))
+    right = there == len(asked)
+    return right, f"docs/testing.md: {there} questions" + ("" if right else f", not {len(asked)}")
 
 
 def self_test():
@@ -94,7 +106,11 @@ def self_test():
     assert wrong(same, listed) == ["b: 0x1 and 0x1, not as listed: 0x1 and 0x5"]
     assert wrong({"a": "0x0", "b": "0x1", "b (2)": "0x2"}, {}) == ["c: size | 0x3 | -"]
     assert wrong(same, {"d": ("0x1", "0x2")}) == ["d: - and -, not as listed: 0x1 and 0x2"]
-    print("alike: 6 passed, 0 failed")
+    early = {"a": "ended early, why"}
+    assert [ok for ok, _ in verdicts(early, early, {})] == [False]
+    assert counted("asks the same 4\nquestions", same) == (True, "docs/testing.md: 4 questions")
+    assert not counted("asks the same 3 questions", same)[0]
+    print("alike: 9 passed, 0 failed")
 
 
 def main(words):
@@ -115,6 +131,10 @@ def main(words):
             passed, failed = passed + is_right, failed + (not is_right)
             if not is_right:
                 print(f"FAILED ({name}): {what}")
+    is_right, what = counted((HERE.parents[1] / "docs/testing.md").read_text(), real)
+    passed, failed = passed + is_right, failed + (not is_right)
+    if not is_right:
+        print(f"FAILED: {what}")
     print(f"alike: {passed} passed, {failed} failed")
     return bool(failed) or not passed
 

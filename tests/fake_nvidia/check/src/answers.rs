@@ -8,7 +8,7 @@ use std::{fs, panic};
 
 use crate::calls::{
     number::{
-        ALLOC, ALLOC_MEMORY, CARD_INFO, CONTROL, DUP, EVENT, FREE, GROUP, MAP, OS_EVENT,
+        ALLOC, ALLOC_MEMORY, CARD_INFO, CONTROL, DUP, EVENT, FREE, GROUP, MAP, NUMA_INFO, OS_EVENT,
         REGISTER_FD, SHARE, SYSTEM, USERMODE, VASPACE, VIDEO, VID_HEAP, XFER,
     },
     *,
@@ -72,6 +72,7 @@ fn escapes() {
         (MAP, 48),
         (XFER, 24),
         (0x70, 16),
+        (NUMA_INFO, 560),
     ] {
         let answer = escape(&c, number, &mut vec![0; size]).map(|()| 0);
         say(&format!("escape {number:#x} of {size} bytes"), answer);
@@ -479,6 +480,10 @@ fn heap() {
         call(&[(8, 3), (44, SUBDEVICE), (48, 1)], 0).0,
     );
     say("the heap: an unknown function", call(&[(8, 99)], 0).0);
+    say(
+        "the heap: the client is freed",
+        call(&[(8, 3), (44, p.client), (48, 1)], 0).0,
+    );
 }
 
 fn mappings() {

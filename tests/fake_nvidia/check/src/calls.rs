@@ -34,6 +34,7 @@ pub(crate) mod number {
     pub(crate) const REGISTER_FD: u32 = 201;
     pub(crate) const OS_EVENT: u32 = 206;
     pub(crate) const XFER: u32 = 211;
+    pub(crate) const NUMA_INFO: u32 = 215;
 
     pub(crate) const DEVICE: u32 = 0x80;
     pub(crate) const SUBDEVICE: u32 = 0x2080;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Video memory: what does not fit, and what contexts cost.
+//! Video memory: what is taken and until when, what does not fit, and what contexts cost.
 
 use crate::calls::*;
 
@@ -12,6 +12,8 @@ pub(crate) const TESTS: &[Test] = &[
         too_much_memory_is_refused,
     ),
     ("a context costs what the recordings show", contexts),
+    ("rounded sizes are what is taken and told", taken),
+    ("memory goes with the last that has it", kept),
 ];
 
 fn too_much_memory_is_refused() {
@@ -58,4 +60,51 @@ fn contexts() {
         assert_eq!(p.free(handle), status::OK);
         assert_eq!(before - p.free_bytes(), left << 10);
     }
+}
+
+fn used() -> u64 {
+    figure("heap", "gpu0_used_bytes")
+}
+
+fn taken() {
+    let p = Program::new();
+    let before = p.free_bytes();
+    assert_eq!(p.video(7, 0x42_0000), (status::OK, 0x60_0000));
+    assert_eq!((p.free_bytes(), used()), (before - 0x60_0000, 0x60_0000));
+    // The heap control tells the same.
+    let mut b = words(184, &[(0, p.client), (4, DEVICE), (8, 5)]);
+    assert_eq!(escape(&p.ctl, number::VID_HEAP, &mut b), Ok(()));
+    assert_eq!((get32(&b, 20), get64(&b, 32)), (status::OK, p.free_bytes()));
+    // The old call takes nothing, and tells all that there is.
+    let mut control = words(4, &[(0, p.ctl.0 as u32)]);
+    assert_eq!(escape(&p.gpu, number::REGISTER_FD, &mut control), Ok(()));
+    let values = [(0, p.client), (4, DEVICE), (8, 8), (12, number::VIDEO)];
+    let mut b = words(56, &values);
+    assert_eq!(escape(&p.gpu, number::ALLOC_MEMORY, &mut b), Ok(()));
+    let all = figure("heap", "gpu0_total_bytes");
+    assert_eq!((get32(&b, 40), get64(&b, 32)), (status::OK, all - 1));
+    assert_eq!(used(), 0x60_0000);
+}
+
+fn kept() {
+    let had = figure("objects", "clients");
+    let p = Program::new();
+    assert_eq!(p.video(7, 2 << 20).0, status::OK);
+    let q = Program::new();
+    assert_eq!(dup(&q.ctl, q.client, DEVICE, 7, p.client, 7), status::OK);
+    assert_eq!(p.free(7), status::OK);
+    assert_eq!(used(), 2 << 20, "the copy has it");
+    drop(q);
+    assert_eq!(used(), 0);
+    // A space takes its group along, and a device its memory.
+    p.make(DEVICE, 8, number::VASPACE, &mut [0; 56]);
+    p.make(DEVICE, 9, number::GROUP, &mut words(20, &[(8, 8), (12, 1)]));
+    assert_eq!(p.video(7, 2 << 20).0, status::OK);
+    assert_eq!(figure("heap", "gpu0_contexts"), 1);
+    assert_eq!(p.free(8), status::OK);
+    assert_eq!(figure("heap", "gpu0_contexts"), 0);
+    assert_eq!(p.free(DEVICE), status::OK);
+    assert_eq!(used(), 0);
+    drop(p);
+    assert_eq!(figure("objects", "clients"), had, "a file its clients");
 }
