@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # node-session.sh first|again: a node of Kubernetes in the test machine, with everything that makes
-# a cluster, and pods with claims on it (node-test.sh makes the disk). `first` ends as if the power
-# had failed; `again` goes on with the same disk. Ends in "kubernetes: N passed, N failed".
+# a cluster, and pods with claims on it (node-test.sh makes the disk). `first` ends with everything
+# killed; `again` goes on with the same disk. Ends in "kubernetes: N passed, N failed".
 #
 # No runtime can pivot out of the machine's root, which is an initramfs: the disk becomes the root.
 if [ "$1" != inside ]; then
@@ -19,6 +19,8 @@ shift
 cd / || exit 1
 export PATH=/usr/bin:/bin HOME=/root KUBECONFIG=/etc/kubernetes/admin.conf
 . /files/guest-check.sh
+# How Kubernetes writes a time.
+FORMAT=%Y-%m-%dT%H:%M:%SZ
 
 # processes REGEX: those whose command line it matches.
 processes() {
@@ -64,6 +66,13 @@ node_is_ready() {
 	status='{.status.nodeInfo.bootID} {.status.conditions[?(@.type=="Ready")].status}'
 	is "$(kubectl get node node -o "jsonpath=$status")" \
 		"$(cat /proc/sys/kernel/random/boot_id) True"
+}
+# heard_since TIME: the kubelet has said since then that the node is ready.
+heard_since() {
+	condition='.status.conditions[?(@.type=="Ready")]'
+	heard=$(kubectl get node node \
+		-o "jsonpath={$condition.status} {$condition.lastHeartbeatTime}") || return 1
+	is "${heard% *}" True && [ "$(date -u -D $FORMAT -d "${heard#* }" +%s)" -gt "$1" ]
 }
 published() { kubectl get resourceslices -o name | grep -q .; }
 
@@ -192,30 +201,36 @@ restarted() { is "$(restarts "$1")" "$2"; }
 delete() { run kubectl delete pod "$1" --timeout=50m; }
 # gone INSTANCE: nothing of it is left.
 gone() {
-	! cgpuctl inst show "$1" && [ ! -e "/run/cgpu/dev/$1" ] &&
-		[ ! -e "/run/cgpu/dra/claims/${1#claim-}.json" ] &&
+	cgpuctl inst list --json >"$out/list" && ! grep -qF "\"$1\"" "$out/list" &&
+		[ ! -e "/run/cgpu/dev/$1" ] && [ ! -e "/run/cgpu/dra/claims/${1#claim-}.json" ] &&
 		[ ! -e "/run/cdi/cgpu.io-$1.json" ]
 }
-nothing() { is "$(find /run/cgpu /run/cdi -mindepth 1 ! -type d ! -path '*/failed/*')" ""; }
+nothing() {
+	cgpuctl inst list --json >"$out/list" && ! grep -q gpu_minor "$out/list" &&
+		is "$(find /run/cgpu /run/cdi -mindepth 1 ! -type d ! -path '*/failed/*')" ""
+}
 # same POD GIB PROCESS: it has run on.
 same() { is "$(process "$2")" "$3" && is "$(restarts "$1")" 0; }
-# killed NAME: a program is killed, and is there again, as another process.
+# killed NAME: a program is killed, and is there again, as another process. Leaves the time in
+# `died`.
 killed() {
 	old=$(pidof "$1")
 	kill -9 "$old" || return 1
+	died=$(date +%s)
 	in_time another "$1" "$old"
 }
 another() { new=$(pidof "$1") && not is "$new" "$2"; }
 # Seconds from a pod's creation to its container's start, by the times that its status has.
 seconds() {
-	started='{.status.containerStatuses[0].state.running.startedAt}'
-	kubectl get pod "$1" -o "jsonpath={.metadata.creationTimestamp} $started" >"$out/times"
+	start='{.status.containerStatuses[0].state.running.startedAt}'
+	kubectl get pod "$1" -o "jsonpath={.metadata.creationTimestamp} $start" >"$out/times"
+	# There is no newline at its end, so `read` fails.
 	read -r from to <"$out/times"
-	format=%Y-%m-%dT%H:%M:%SZ
-	echo $(($(date -u -D $format -d "$to" +%s) - $(date -u -D $format -d "$from" +%s)))
+	[ -n "$to" ] || return 1
+	echo $(($(date -u -D $FORMAT -d "$to" +%s) - $(date -u -D $FORMAT -d "$from" +%s)))
 }
 
-# The power fails, and the session ends.
+# Nothing gets to end in order, and the session ends.
 all_dead() {
 	ours='sh -c while|etcd|kube|containerd|/usr/bin/containerd|cgpu-dra|/busybox|/cgpu-guest'
 	left=$(processes "^($ours)")
