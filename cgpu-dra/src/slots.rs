@@ -261,7 +261,7 @@ impl Slots {
             }
         }
         let file = self.places.cdi.join(pods::SLOTS_FILE);
-        let Some(spec) = self.spec(&*control, &slots)? else {
+        let Some(spec) = self.spec(&*control, &gpus, &slots)? else {
             files::remove(&file).map_err(TenantError::Path)?;
             return Ok(slots);
         };
@@ -275,9 +275,13 @@ impl Slots {
         Ok(slots)
     }
 
-    fn spec(&self, control: &dyn Control, slots: &[Slot]) -> Result<Option<Spec>, TenantError> {
+    fn spec(
+        &self,
+        control: &dyn Control,
+        gpus: &[Gpu],
+        slots: &[Slot],
+    ) -> Result<Option<Spec>, TenantError> {
         let version = control.version().map_err(TenantError::Control)?;
-        let gpus = control.gpus().map_err(TenantError::Control)?;
         let mut instances = control.instances().map_err(TenantError::Control)?;
         instances.retain(|i| {
             let own = |s: &Slot| s.key().is_some_and(|key| key.name.0 == i.key.name.0);
@@ -291,7 +295,7 @@ impl Slots {
         for tenant in cdi::tenants(instances) {
             let id = tenant.name.as_str().unwrap_or_default();
             let id = id.strip_prefix(pods::SLOT).unwrap_or(id).to_owned();
-            let one = cdi::make_by_gpu(CDI_KIND, &tenant, &gpus, &around, |_| id.clone());
+            let one = cdi::make_by_gpu(CDI_KIND, &tenant, gpus, &around, |_| id.clone());
             match (&mut whole, one) {
                 (Some(whole), Some(one)) => whole.devices.extend(one.devices),
                 (whole, one) => *whole = whole.take().or(one),

@@ -304,6 +304,11 @@ pub(crate) fn figure(file: &str, key: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {key} in {file}: {text}"))
 }
 
+/// Bytes of video memory objects on minor 0.
+pub(crate) fn used() -> u64 {
+    figure("heap", "gpu0_used_bytes")
+}
+
 /// The RM device instance of a minor.
 pub(crate) fn instance(minor: u32) -> u32 {
     figure("gpus", &format!("gpu{minor}_device_instance")) as u32

@@ -14,10 +14,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("an export file tells its purpose", told),
 ];
 
-fn used() -> u64 {
-    figure("heap", "gpu0_used_bytes")
-}
-
 fn export(p: &Program, file: &File, object: u32) -> u32 {
     let mut b = words(24, &[(0, 1), (4, DEVICE), (12, object)]);
     b[16..20].copy_from_slice(&file.0.to_le_bytes());

@@ -62,10 +62,6 @@ fn contexts() {
     }
 }
 
-fn used() -> u64 {
-    figure("heap", "gpu0_used_bytes")
-}
-
 fn taken() {
     let p = Program::new();
     let before = p.free_bytes();
