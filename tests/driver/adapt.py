@@ -14,6 +14,13 @@ from pathlib import Path
 # (file, pattern, replacement, {branch: how often}, why)
 EDITS = (
     (
+        "common/inc/nv-linux.h",
+        r"#include <linux/of_gpio\.h>\n",
+        "",
+        {"580": (1,), "595": (1,)},
+        "it is gone, and only platform devices use what was in it",
+    ),
+    (
         "common/inc/nv-mm.h",
         r"(#define NV_CAN_CALL_VMA_START_WRITE) 0\b",
         r"\1 1",

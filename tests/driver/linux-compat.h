@@ -35,6 +35,9 @@ static inline char *cgpu_strncpy(char *to, const char *from, size_t room)
 /* struct dma_map_ops has map_phys, and only whether it is there is asked. */
 #define map_resource map_phys
 
+/* It went with linux/of_gpio.h (adapt.py). This machine has no device tree to look into. */
+#define of_get_named_gpio(node, name, index) (-ENODEV)
+
 /* The map and the order are arguments of their own now. */
 #define zone_device_page_init(page, ...) zone_device_page_init(page, page_pgmap(page), 0)
 

@@ -54,8 +54,8 @@ struct Places {
 }
 
 /// Of the branches whose drivers the tests meet: `pmaMemoryInfo`, `clkPublicDomainInfos` and
-/// `perfDevUtil` of 570 and 580; `bar1` and memory in one section of 550.
-static PLACES: [(u32, Places); 3] = [
+/// `perfDevUtil` of 570, 580 and 595; `bar1` and memory in one section of 550.
+static PLACES: [(u32, Places); 4] = [
     (
         550,
         Places {
@@ -84,6 +84,16 @@ static PLACES: [(u32, Places); 3] = [
             total: 3,
             clocks: 9,
             utilisation: 247..253,
+        },
+    ),
+    (
+        595,
+        Places {
+            length: 3144,
+            stamp: 2,
+            total: 3,
+            clocks: 9,
+            utilisation: 249..255,
         },
     ),
 ];
