@@ -3,6 +3,8 @@
 
 use crate::path_error::PathError;
 use std::{
+    collections::BTreeSet,
+    ffi::OsString,
     fs::{self, DirBuilder, OpenOptions, Permissions},
     io::{self, ErrorKind, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
@@ -27,6 +29,16 @@ pub fn remove(path: &Path) -> Result<(), PathError> {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(PathError::on("removing", path)(e)),
         _ => Ok(()),
     }
+}
+
+/// The names of what is in a folder. One that is not there has nothing in it.
+pub fn names(folder: &Path) -> Result<BTreeSet<OsString>, PathError> {
+    let names = match fs::read_dir(folder) {
+        Ok(entries) => entries.map(|e| Ok(e?.file_name())).collect(),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(BTreeSet::new()),
+        Err(e) => Err(e),
+    };
+    names.map_err(PathError::on("reading the folder", folder))
 }
 
 /// Makes a folder that only its owner can enter, and those above it.

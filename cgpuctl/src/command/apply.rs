@@ -15,7 +15,7 @@ use crate::{
     compute::own_burst,
     control::Control,
     error::{Failure, Problem},
-    hook::journal,
+    hook::journal::Owners,
     host::Host,
     output::Report,
     selector::Selector,
@@ -355,9 +355,8 @@ fn surplus(
         wanted.extend(minors.into_iter().map(|minor| (wish.name, minor)));
     }
     let mut all = inst_list::all(control)?;
-    all.retain(|i| {
-        let name = i.key.name.as_str().unwrap_or_default();
-        !journal::has_owner(host, name) && !wanted.contains(&(i.key.name, i.key.gpu_minor))
-    });
+    // Afterwards: an owner is written down before its instance is made.
+    let owners = Owners::read(host)?;
+    all.retain(|i| !owners.have(i) && !wanted.contains(&(i.key.name, i.key.gpu_minor)));
     Ok(all.into_iter().map(Difference::Destroy).collect())
 }

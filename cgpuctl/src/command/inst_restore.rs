@@ -14,7 +14,7 @@ use crate::{
     compute::own_burst,
     control::Control,
     error::{Facts, Failure, Problem},
-    hook::journal,
+    hook::journal::Owners,
     host::{Host, PathError},
     json::{device_path, InstanceId},
     output::Report,
@@ -382,11 +382,10 @@ impl Verb for InstSave {
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
         let control = target::open(host)?;
         let mut instances = inst_list::all(&*control)?;
-        // Those that the hook or the cluster's driver made go with their containers.
-        instances.retain(|i| {
-            let name = i.key.name.as_str().unwrap_or_default();
-            !journal::has_owner(host, name)
-        });
+        // Those that the hook or the cluster's driver made go with their containers. They write an
+        // owner down before they make its instance.
+        let owners = Owners::read(host)?;
+        instances.retain(|i| !owners.have(i));
         let saved = saved(&*control, &instances)?;
         let toml = toml::to_string(&saved).map_err(|_| Problem::Output { errno: Errno::EIO })?;
         let text = format!("# Instances that `cgpuctl inst restore` makes at boot.\n\n{toml}");

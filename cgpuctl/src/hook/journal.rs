@@ -7,7 +7,8 @@ use crate::{
     files,
     host::{Host, PathError},
 };
-use cgpu_client::pods;
+use cgpu_client::pods::{self, PodFiles};
+use cgpu_uapi::Instance;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -103,11 +104,30 @@ impl Drop for Journal {
     }
 }
 
-/// Whether an instance of this name goes with a container or a pod.
-pub(crate) fn has_owner(host: &dyn Host, name: &str) -> bool {
-    let mut entries = read(&host.path(Path::new(FOLDER))).into_iter();
-    let [state, cdi] = [pods::STATE, "/run/cdi"].map(|folder| host.path(Path::new(folder)));
-    entries.any(|entry| entry.instance == name) || pods::have(name, &state, &cdi)
+/// Which instances go with containers and pods, read once.
+pub(crate) struct Owners {
+    entries: Vec<JournalEntry>,
+    pods: PodFiles,
+}
+
+impl Owners {
+    /// Reads what the hook and the cluster's driver have written down.
+    pub(crate) fn read(host: &dyn Host) -> Result<Self, PathError> {
+        let [hook, state, cdi] =
+            [FOLDER, pods::STATE, "/run/cdi"].map(|folder| host.path(Path::new(folder)));
+        // `read` has no entries where this fails.
+        files::names(&hook)?;
+        Ok(Self {
+            entries: read(&hook),
+            pods: PodFiles::read(&state, &cdi)?,
+        })
+    }
+
+    /// Whether an instance goes with a container or a pod.
+    pub(crate) fn have(&self, instance: &Instance) -> bool {
+        let name = instance.key.name.as_str().unwrap_or_default();
+        self.entries.iter().any(|entry| entry.instance == name) || self.pods.have(name)
+    }
 }
 
 /// When a process began, if it is there and has not ended (proc(5): `/proc/PID/stat`).

@@ -350,6 +350,27 @@ fn an_instance_of_a_pod_is_not_saved() {
 }
 
 #[test]
+fn nothing_is_saved_while_owners_are_unreadable() {
+    let tidy = "apply -f /etc/cgpu/empty.toml --prune";
+    for folder in ["/run/cgpu/hook", "/run/cgpu/dra/claims", "/run/cdi"] {
+        let host = busy_host()
+            .file("/etc/cgpu/empty.toml", "")
+            .file(folder, "no folder");
+        for line in ["inst save", tidy] {
+            let sentence = fails(&host, line, Exit::Failed);
+            assert!(sentence.contains(folder), "{sentence}");
+            assert!(sentence.contains("ENOTDIR"), "{sentence}");
+        }
+        assert_eq!(host.with(|s| s.instances.len()), 3);
+        std::fs::remove_file(host.path_of(folder)).expect("removed");
+        let said = done(&host, "inst save");
+        assert!(said.ends_with("3 instances\n"), "{said}");
+        let shown = done(&host, &format!("{tidy} --dry-run"));
+        assert!(shown.contains("train"), "{shown}");
+    }
+}
+
+#[test]
 fn a_slot_for_pods_is_not_saved() {
     let host = busy_host();
     done(&host, "inst create slot-8g-0 --gpu 1 --mem 1GiB");
