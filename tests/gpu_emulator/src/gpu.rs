@@ -294,6 +294,7 @@ impl Gpu {
             r::NV_PFSP_MSGQ_TAIL_0 => self.fsp.messages()[1],
             r::NV_PTIMER_TIME_0 => clock::now() as u32 & !0x1f,
             r::NV_PTIMER_TIME_1 => (clock::now() >> 32) as u32,
+            r::NV_PGSP_MAILBOX_0 | r::NV_PGSP_MAILBOX_1 => (clock::now() / 1_000_000) as u32,
             r::NV_VIRTUAL_FUNCTION_PRIV_MMU_INVALIDATE => {
                 self.units.registers.get(register) & !INVALIDATE_TRIGGER
             }

@@ -56,6 +56,12 @@ registers! {
     NV_PGSP_FALCON_MAILBOX0 = 0x11_0040;
     /// The second mailbox.
     NV_PGSP_FALCON_MAILBOX1 = 0x11_0044;
+    /// The firmware's heartbeat, `NV_PGSP_MAILBOX(0)` (hopper/gh100/dev_gsp.h): when it was last
+    /// seen, in milliseconds of the GPU's clock. Drivers of branch 595 look at it (kernel_gsp.c,
+    /// `_kgspIsHeartbeatTimedOut`).
+    NV_PGSP_MAILBOX_0 = 0x11_0804;
+    /// The same of LibOS, which the firmware runs on.
+    NV_PGSP_MAILBOX_1 = 0x11_0808;
     /// Properties of GSP's processor (hopper/gh100/dev_falcon_v4.h, `NV_PFALCON_FALCON_HWCFG2`).
     NV_PGSP_FALCON_HWCFG2 = 0x11_00f4;
     /// Reset of GSP's processor (hopper/gh100/dev_gsp.h).

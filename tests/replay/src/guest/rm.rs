@@ -320,6 +320,13 @@ pub fn xfer(fd: i32, nr: u32, argument: &mut [u8]) -> Result<i32, Errno> {
 pub const DEVICE_HANDLE: u32 = 0x5C00_0002;
 /// Handle of the subdevice object that [`Client::open`] makes.
 pub const SUBDEVICE_HANDLE: u32 = 0x5C00_0003;
+/// Handle of the memory of all channels' USERD.
+const USERD_HANDLE: u32 = 0x5CAD_0001;
+/// The first branch whose driver has a channel's program bring the memory of USERD
+/// (kernel_channel.c, `_kchannelAllocOrDescribeInstMem`).
+const OWN_USERD: u32 = 595;
+/// `NV_ERR_INSERT_DUPLICATE_NAME`: the handle is taken.
+const DUPLICATE_NAME: u32 = 0x19;
 
 /// Makes a client, a device and a subdevice on open files of a folder's nodes.
 impl Client {
@@ -385,8 +392,22 @@ impl Client {
 
     /// A channel in a group.
     pub fn channel(&self, group: u32, handle: u32) -> Result<(), Failure> {
-        let made = self.alloc(group, handle, CHANNEL, &mut [0; 368]);
-        made.map(drop)
+        let mut params = self.channel_params()?;
+        self.alloc(group, handle, CHANNEL, &mut params).map(drop)
+    }
+
+    /// The parameters of a channel (`NV_CHANNEL_ALLOC_PARAMS`). Nothing runs on the channels made
+    /// of them: all of a client share one page for their USERD.
+    pub fn channel_params(&self) -> Result<[u8; 368], Failure> {
+        let mut params = [0; 368];
+        if facts::branch() >= OWN_USERD {
+            match self.system_page(USERD_HANDLE) {
+                Ok(_) | Err(Failure::Status(DUPLICATE_NAME)) => {}
+                Err(failure) => return Err(failure),
+            }
+            put_u32(&mut params, 32, USERD_HANDLE);
+        }
+        Ok(params)
     }
 
     /// A context for DMA over 4 KiB of memory (`NV_ESC_RM_ALLOC_CONTEXT_DMA2`).

@@ -90,7 +90,8 @@ fn channel(attacker: &Attacker, group: u32, handle: u32) -> Verdict {
 /// A channel that names a subdevice, which is no memory, at this place of its parameters.
 fn errors_go_to(attacker: &Attacker, at: usize) -> Verdict {
     group(attacker, OWN, COPIES)?;
-    let mut params = [0; 368];
+    let params = attacker.client.channel_params();
+    let mut params = params.map_err(|failure| failure.to_string())?;
     put_u32(&mut params, at, rm::SUBDEVICE_HANDLE);
     attacker.alloc(OWN, OWN + 1, rm::CHANNEL, &mut params)
 }
@@ -102,7 +103,8 @@ fn errors_to_gone_context(attacker: &Attacker) -> Verdict {
     told(client.context_dma(OWN + 2, OWN + 3))?;
     told(client.free(OWN + 2))?;
     group(attacker, OWN, COPIES)?;
-    let mut params = [0; 368];
+    let params = attacker.client.channel_params();
+    let mut params = params.map_err(|failure| failure.to_string())?;
     put_u32(&mut params, 0, OWN + 3);
     attacker.alloc(OWN, OWN + 1, rm::CHANNEL, &mut params)
 }

@@ -119,7 +119,7 @@ fn is_administrator(folder: &str, number: u32) -> Result<bool, String> {
     const PRIVILEGED: u32 = 1 << 5;
     let client = at("client", rm::Client::open(folder, GPU, number))?;
     at("group", client.channel_group(GROUP, rm::COMPUTE))?;
-    let mut channel = [0; 368];
+    let mut channel = at("parameters", client.channel_params())?;
     at(
         "channel",
         client.alloc(GROUP, GROUP + 1, rm::CHANNEL, &mut channel),
