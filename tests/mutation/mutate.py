@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""mutate.py [--floors host,vm,driver] [--only WORDS] [--unfound] [--results FILE]: plants the
-faults of faults.txt in the module, one at a time, and tells which floor of the tests finds each. It
-works in a work tree of its own below target, of what is committed, and keeps what it found in FILE
-(a line for each fault and floor), so that it goes on where it was stopped.
+"""mutate.py [--floors host,vm,driver] [--only WORDS] [--unfound] [--results FILE] [--tree FOLDER]:
+plants the faults of faults.txt in the module, one at a time, and tells which floor of the tests
+finds each. It works in a work tree of its own (target/mutant) of what is committed, and keeps what
+it found in FILE (a line for each fault and floor), so that it goes on where it was stopped. Two of
+them run side by side with a FOLDER and a FILE each.
 
 A floor finds a fault if one of its steps fails; the first line that says so is kept. A fault that
 does not compile counts for nothing, and has to be written anew. --unfound: only those that nobody
@@ -27,7 +28,7 @@ FLOORS = {
         [*RUN, "cgpu-guest", "attacks"],
         [*RUN, "cgpu-guest", "race", "10000"],
     ],
-    "driver": [["tests/driver/test.sh", part] for part in ("session", "orders", "suite", "faults")],
+    "driver": [["tests/driver/test.sh", part] for part in ("suite", "session", "orders", "faults")],
 }
 # Before a floor: what has to work, or the fault is none.
 BUILDS = {
@@ -97,6 +98,7 @@ def main():
     parser.add_argument("--floors", default="host,vm,driver")
     parser.add_argument("--only", default="")
     parser.add_argument("--results", type=Path, default=TREE / "target/mutation.tsv")
+    parser.add_argument("--tree", type=Path, default=TREE / "target/mutant")
     parser.add_argument("--unfound", action="store_true")
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
@@ -108,11 +110,11 @@ def main():
             sys.exit(f"mutate.py: {fault.name}: its text is {source.count(fault.old)} times there")
     if asked.check:
         return print(f"faults: {len(planted)} passed, 0 failed")
-    tree = TREE / "target/mutant"
+    tree = asked.tree.resolve()
     git = ["git", "-C", str(TREE)]
     if not tree.exists():
         subprocess.run([*git, "worktree", "add", "--quiet", "--detach", tree, "HEAD"], check=True)
-    os.environ["CARGO_TARGET_DIR"] = str(TREE / "target/mutants")
+    os.environ["CARGO_TARGET_DIR"] = f"{tree}-target"
     known = {}
     if asked.results.exists():
         for line in asked.results.read_text().splitlines():
