@@ -321,6 +321,8 @@ pub enum RefusalCause {
     NoNotes,
     /// A channel is being made whose errors are noted there, or the memory for them is being freed.
     NotesInFlight,
+    /// A channel is there whose errors are noted in this memory.
+    NotesInUse,
 }
 
 impl RefusalCause {
@@ -403,6 +405,9 @@ impl RefusalCause {
             Self::NoNotes => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
             // None of the driver's, as for mappings.
             Self::NotesInFlight => NvStatus::NV_ERR_IN_USE,
+            // None of the driver's, which goes on writing to what it has freed
+            // (kernel/gpu/fifo/kernel_channel.c, kchannelUpdateNotifierMem_IMPL).
+            Self::NotesInUse => NvStatus::NV_ERR_IN_USE,
         }
     }
 
@@ -417,7 +422,8 @@ impl RefusalCause {
             | Self::InFabric
             | Self::RunsAlready
             | Self::NoSubdevice
-            | Self::NoNotes => Some(Reason::Parameters),
+            | Self::NoNotes
+            | Self::NotesInUse => Some(Reason::Parameters),
             _ => None,
         }
     }

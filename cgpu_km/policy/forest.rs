@@ -51,6 +51,8 @@ pub(super) struct Forest {
     freeing: Slots<u64>,
     /// Objects that calls in flight keep.
     kept: Slots<Slot>,
+    /// Where the driver notes a channel's errors, by the channel's place.
+    errors: SlotTable,
     by_handle: SlotTable,
     /// First client of each file.
     by_file: SlotTable,
@@ -78,6 +80,7 @@ impl Forest {
             shown: CpuMappings::new(seed),
             freeing: Slots::new(),
             kept: Slots::new(),
+            errors: SlotTable::new(seed),
             by_handle: SlotTable::new(seed),
             by_file: SlotTable::new(seed),
         }
@@ -418,6 +421,7 @@ impl Forest {
                 self.remove_client(owner, accounts);
             }
         }
+        self.forget_errors(slot);
         self.bury(slot);
     }
 

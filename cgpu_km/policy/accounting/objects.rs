@@ -54,11 +54,12 @@ impl Accounting {
             notes,
             ..
         } = ticket;
-        if let Some(notes) = notes {
-            self.forest.let_go(notes);
-        }
-        if let Some(slot) = self.forest.objects.find(object) {
+        let slot = self.forest.objects.find(object);
+        if let Some(slot) = slot {
             self.end(slot, done);
+        }
+        if let Some(notes) = notes {
+            self.forest.let_go(notes, slot);
         }
         self.release_names(names);
     }
@@ -166,10 +167,24 @@ impl Accounting {
 
     /// An object, or with the client's own handle a client, is about to be freed. An object that
     /// the accounting does not know is nothing to stop a call for: the driver answers it with
-    /// success, too (rs_server.c, `serverFreeResourceTreeLockAndFindResource`). One stops it: while
-    /// a channel is being made, the memory for its errors stays. `through` is the control file of
-    /// the call, if the client must have been made on that.
+    /// success, too (rs_server.c, `serverFreeResourceTreeLockAndFindResource`). One stops it: the
+    /// memory for the errors of a channel stays as long as the channel. `through` is the control
+    /// file of the call, if the client must have been made on that.
     pub fn begin_free(
+        &mut self,
+        client: ClientHandle,
+        object: ObjectHandle,
+        through: Option<FileId>,
+    ) -> Result<FreeTicket, RefusalCause> {
+        let known = self.forest.find_made(client, object);
+        if known.is_some_and(|known| self.forest.takes_errors(known)) {
+            return Err(RefusalCause::NotesInUse);
+        }
+        self.begin_end(client, object, through)
+    }
+
+    /// The mappings of an object, or of all of a client, are about to end, and it may be freed.
+    pub(super) fn begin_end(
         &mut self,
         client: ClientHandle,
         object: ObjectHandle,
@@ -281,7 +296,7 @@ impl Accounting {
                 ..ticket
             }),
             Err(refusal) => {
-                self.forest.let_go(notes);
+                self.forest.let_go(notes, None);
                 Err(refusal)
             }
         }

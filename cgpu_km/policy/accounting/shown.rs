@@ -103,7 +103,7 @@ impl Accounting {
         client: ClientHandle,
         object: ObjectHandle,
     ) -> Result<FreeTicket, RefusalCause> {
-        self.begin_free(client, object, None)
+        self.begin_end(client, object, None)
     }
 
     /// A file that shows what is about to be freed or unmapped, as long as there is one. It is to

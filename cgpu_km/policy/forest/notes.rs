@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Objects that stay until a call in flight is over.
+//! Memory in which the driver notes the errors of channels. It stays as long as the driver uses it.
 
 use super::Forest;
 use crate::{
     nvidia::class::Kind,
-    policy::{slots::Slot, steps::step},
+    policy::{count::lower, object::ObjectLife, slots::Slot, steps::step},
     store::Exhausted,
 };
 
@@ -45,16 +45,90 @@ impl Forest {
         if !self.can_be_shown(slot) {
             return Ok(None);
         }
-        self.kept.insert(slot).map(Some)
+        self.errors.promise()?;
+        let kept = self.kept.insert(slot);
+        if kept.is_err() {
+            self.errors.forget_promise();
+        }
+        kept.map(Some)
     }
 
-    /// The call that kept an object is over.
-    pub(in crate::policy) fn let_go(&mut self, kept: Slot) {
-        self.kept.remove(kept);
+    /// The call that kept an object is over. If it has made its channel, the channel's errors go
+    /// there until the channel is gone.
+    pub(in crate::policy) fn let_go(&mut self, kept: Slot, channel: Option<Slot>) {
+        let notes = self.kept.remove(kept);
+        let is_here = |slot: &Slot| {
+            let object = self.objects.get(*slot);
+            object.is_some_and(|object| object.life == ObjectLife::Here)
+        };
+        let channel = channel.filter(is_here);
+        let object = notes.and_then(|notes| self.objects.get_mut(notes));
+        if let (Some(channel), Some(notes), Some(object)) = (channel, notes, object) {
+            object.noted = object.noted.saturating_add(1);
+            object.named = object.named.saturating_add(1);
+            self.errors.insert_promised(key(channel), notes);
+        } else {
+            self.errors.forget_promise();
+        }
+    }
+
+    /// A channel is gone.
+    pub(super) fn forget_errors(&mut self, channel: Slot) {
+        let Some(notes) = self.errors.get(key(channel)) else {
+            return;
+        };
+        self.errors.remove(key(channel));
+        if let Some(object) = self.objects.get_mut(notes) {
+            lower(&mut object.noted, 1);
+            lower(&mut object.named, 1);
+        }
+        self.bury(notes);
+    }
+
+    /// Whether the errors of a channel go to an object or one below it, and the channel stays when
+    /// that is freed.
+    pub(in crate::policy) fn takes_errors(&self, top: Slot) -> bool {
+        let kind = self.objects.get(top).map(|object| object.kind);
+        // A channel and what it names are below the same device. With that the driver frees all
+        // channels before all memory (rmclientPostProcessPendingFreeList_IMPL(), client.c).
+        if matches!(kind, Some(Kind::Root | Kind::Device)) {
+            return false;
+        }
+        let mut at = top;
+        while let Some(object) = self.objects.get(at) {
+            step();
+            if object.noted != 0 {
+                return true;
+            }
+            let Some(next) = object.child.or_else(|| self.beside(at, top)) else {
+                return false;
+            };
+            at = next;
+        }
+        false
+    }
+
+    /// The object that comes after all below `slot`, among those below `top`.
+    fn beside(&self, slot: Slot, top: Slot) -> Option<Slot> {
+        let mut at = slot;
+        while at != top {
+            step();
+            let object = self.objects.get(at)?;
+            if object.next.is_some() {
+                return object.next;
+            }
+            at = object.parent?;
+        }
+        None
     }
 
     /// Whether a call in flight keeps an object, or one below it.
     pub(in crate::policy) fn is_kept(&self, slot: Slot) -> bool {
         self.kept.iter().any(|kept| self.is_below(*kept, slot))
     }
+}
+
+/// The key of a channel in [`Forest::errors`].
+fn key(channel: Slot) -> u64 {
+    u64::from(channel.number().get())
 }

@@ -155,7 +155,7 @@ fn error_memory_stays_until_channel_is_made() {
         let ticket = accounting.begin_alloc(&noting(7)).unwrap();
         let refused = accounting.begin_free(CLIENT, object, None).unwrap_err();
         assert_eq!(refused, RefusalCause::NotesInFlight);
-        accounting.end_alloc(ticket, done(ObjectHandle(1), 0));
+        accounting.end_alloc(ticket, None);
         // Memory that is being freed cannot take the notes of another channel.
         let free = accounting.begin_free(CLIENT, object, None).unwrap();
         let other = Alloc {
@@ -167,6 +167,49 @@ fn error_memory_stays_until_channel_is_made() {
         accounting.end_free(free, false);
         let ticket = accounting.begin_alloc(&other).unwrap();
         accounting.end_alloc(ticket, None);
+        accounting.free(CLIENT, ObjectHandle(CLIENT.0));
+        assert!(accounting.is_idle());
+    }
+}
+
+#[test]
+fn error_memory_stays_as_long_as_its_channels() {
+    let is_kept = |accounting: &mut Accounting, object| {
+        let begun = accounting.begin_free(CLIENT, ObjectHandle(object), None);
+        match begun {
+            Ok(ticket) => {
+                accounting.end_free(ticket, false);
+                false
+            }
+            Err(refused) => {
+                assert_eq!(refused, RefusalCause::NotesInUse);
+                true
+            }
+        }
+    };
+    let mut accounting = with_notes(7);
+    accounting.alloc(&context_dma(7, 8)).unwrap();
+    accounting.alloc(&noting(7)).unwrap();
+    let other = Alloc {
+        object: ObjectHandle(2),
+        ..noting(8)
+    };
+    accounting.alloc(&other).unwrap();
+    assert!(is_kept(&mut accounting, 7) && is_kept(&mut accounting, 8));
+    // Its mappings may end.
+    let unmapped = accounting.begin_cpu_unmap(CLIENT, ObjectHandle(7)).unwrap();
+    accounting.end_free(unmapped, false);
+    accounting.free(CLIENT, ObjectHandle(1));
+    assert!(is_kept(&mut accounting, 7) && is_kept(&mut accounting, 8));
+    accounting.free(CLIENT, ObjectHandle(2));
+    assert!(!is_kept(&mut accounting, 7) && !is_kept(&mut accounting, 8));
+    // With the device go both, in whatever order, and with the client.
+    for object in [DEVICE, ObjectHandle(CLIENT.0)] {
+        let mut accounting = with_notes(7);
+        accounting.alloc(&noting(7)).unwrap();
+        assert!(!is_kept(&mut accounting, object.0));
+        accounting.free(CLIENT, object);
+        assert_eq!(accounting.kind_of(CLIENT, ObjectHandle(7)), None);
         accounting.free(CLIENT, ObjectHandle(CLIENT.0));
         assert!(accounting.is_idle());
     }
