@@ -106,6 +106,9 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         parts: &mut [Part<'_>],
         file: FileAt<'_, HeldFile<TenantNode>>,
     ) -> Returned {
+        // The instance was destroyed while the call was under way.
+        let driver = self.tenant.driver().ok_or(Errno::EINVAL)?;
+        let _slot = driver.mapping_slot().map_err(errno)?;
         let descriptor = file.file.at(file.part, file.offset);
         self.pass(request, parts, CallRoute::Holding(descriptor))
     }

@@ -44,6 +44,14 @@ pub const fn has_long_alloc(branch: Branch) -> bool {
     matches!(branch, Branch::R580 | Branch::R595)
 }
 
+/// Whether `NV_ESC_RM_MAP_MEMORY` can leave the place of a mapping behind, for the next one of the
+/// same thread: since 570 it goes from one half of the call to the other in a slot of the thread
+/// (`TLS_ENTRY_ID_MAPPING_CONTEXT`: `osMapPciMemoryAreaUser()` in os.c fills it,
+/// `RmCreateMmapContextLocked()` in osapi.c empties it, if it comes so far).
+pub const fn has_mapping_slot(branch: Branch) -> bool {
+    !matches!(branch, Branch::R535 | Branch::R550)
+}
+
 /// `NVA06C_CTRL_CMD_SET_TIMESLICE`, with [`timeslice`](super::params::timeslice).
 pub const SET_TIMESLICE: ControlCmd = ControlCmd(0xa06c_0103);
 /// `NVA06C_CTRL_CMD_PREEMPT`, with [`preempt`](super::params::preempt).

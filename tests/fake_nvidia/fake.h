@@ -397,6 +397,7 @@ u32 fake_context_dma(struct nvos39 *p, const struct fake_sec *sec,
 
 /* fake_map.c */
 void fake_cpu_map_free(struct fake_gpu *gpu, struct fake_cpu_map *map);
+void fake_map_exit(void);
 void fake_map_memory(struct nvos33 *p, const struct fake_sec *sec);
 u32 fake_unmap_memory(struct nvos34 *p, const struct fake_sec *sec);
 u32 fake_update_mapping(struct nvos56 *p, const struct fake_sec *sec);

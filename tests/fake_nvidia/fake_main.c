@@ -288,6 +288,7 @@ static void __exit fake_exit(void)
 	unregister_chrdev_region(MKDEV(NV_MAJOR, 0), gpus);
 	fake_answers_clear();
 	fake_unanswered_clear();
+	fake_map_exit();
 	fake_log_exit();
 	WARN(atomic_read(&fake_files), "fake_nvidia: %d files not closed\n",
 	     atomic_read(&fake_files));

@@ -61,6 +61,56 @@ static u64 bar1_take(struct fake_gpu *gpu, u64 size)
 	return gpu->bar1 + at;
 }
 
+/*
+ * Where a thread's mapping of video memory is, between the two halves of the
+ * call. The second half refuses another process's client before it takes it
+ * (osapi.c: rm_create_mmap_context, RmCreateMmapContextLocked); the thread's
+ * next mapping, of whatever, then shows that place.
+ */
+struct slot {
+	struct list_head list;
+	pid_t thread;
+	u64 start, size;
+};
+static LIST_HEAD(slots);
+
+static void slot_leave(u64 start, u64 size)
+{
+	struct slot *slot = fake_zalloc(sizeof(*slot));
+
+	if (!slot)
+		return;
+	slot->thread = task_pid_nr(current);
+	slot->start = start;
+	slot->size = size;
+	list_add(&slot->list, &slots);
+}
+
+/* What the thread has left, if anything, is taken out. */
+static bool slot_take(u64 *start, u64 *size)
+{
+	struct slot *slot;
+
+	list_for_each_entry(slot, &slots, list) {
+		if (slot->thread != task_pid_nr(current))
+			continue;
+		*start = slot->start;
+		*size = slot->size;
+		list_del(&slot->list);
+		fake_free(slot);
+		return true;
+	}
+	return false;
+}
+
+void fake_map_exit(void)
+{
+	struct slot *slot, *next;
+
+	list_for_each_entry_safe(slot, next, &slots, list)
+		fake_free(slot);
+}
+
 static u32 map_object(struct nvos33 *p, struct fake_object *o,
 		      const struct fake_sec *sec)
 {
@@ -127,6 +177,11 @@ static u32 map_object(struct nvos33 *p, struct fake_object *o,
 	}
 	if (!sec->kernel && p->flags & MEM_SPACE_USER)
 		return NV_ERR_INVALID_FLAGS;
+	if (!sec->kernel && o->client->pid != task_tgid_nr(current)) {
+		if (place == PLACE_VIDMEM)
+			slot_leave(start, size);
+		return NV_ERR_INVALID_CLIENT;
+	}
 	if (place == PLACE_VIDMEM) {
 		status = bar1_charge(o->gpu, o->mem, p, &bar1);
 		if (status != NV_OK)
@@ -137,6 +192,10 @@ static u32 map_object(struct nvos33 *p, struct fake_object *o,
 		if (bar1)
 			o->gpu->bar1_used -= bar1;
 		return NV_ERR_NO_MEMORY;
+	}
+	if (!sec->kernel && slot_take(&start, &size)) {
+		place = PLACE_VIDMEM;
+		mem = NULL;
 	}
 	status = sec->kernel ? NV_OK : fake_map_add(p->fd, o->gpu, place, start, size, mem,
 			      (p->flags & ACCESS_MASK) != ACCESS_READ_ONLY);
@@ -182,10 +241,15 @@ void fake_map_memory(struct nvos33 *p, const struct fake_sec *sec)
 {
 	struct fake_object *o;
 
+	u64 start, size;
+
 	mutex_lock(&rm_lock);
 	p->status = find(p->client, p->device, p->memory, sec, &o);
 	if (p->status == NV_OK)
 		p->status = map_object(p, o, sec);
+	/* osapi.c: rm_kernel_rmapi_op */
+	if (sec->kernel)
+		slot_take(&start, &size);
 	mutex_unlock(&rm_lock);
 }
 

@@ -38,7 +38,7 @@ use crate::{
     proxy::{Part, PointerAt},
     store::List,
 };
-use core::{mem::offset_of, ptr::null_mut};
+use core::{marker::PhantomData, mem::offset_of, ptr::null_mut};
 use kernel::{alloc::KVVec, prelude::*, sync::Arc};
 
 /// `nvidia_modeset_rm_ops_t` (nv-modeset-interface.h), the same in all branches but for arguments
@@ -526,6 +526,12 @@ impl KernelClient {
     ///
     /// Addresses in it are null, or of what the call may read and write.
     unsafe fn call(&self, operation: u32, argument: &mut [u8]) -> Result {
+        // SAFETY: The caller speaks for the addresses.
+        unsafe { self.stack()?.call(operation, argument) }
+    }
+
+    /// A stack for calls.
+    fn stack(&self) -> Result<Stack<'_>> {
         let RmOperations {
             alloc_stack: Some(alloc_stack),
             free_stack: Some(free_stack),
@@ -535,25 +541,28 @@ impl KernelClient {
         else {
             return Err(ENODEV);
         };
-        let mut request = Aligned([0; rmapi::SIZE]);
-        rmapi::OPERATION.set(&mut request.0, operation);
-        let end = rmapi::ARGUMENT.saturating_add(argument.len());
-        let place = rmapi::ARGUMENT..end;
-        let room = request.0.get_mut(place.clone()).ok_or(EINVAL)?;
-        room.copy_from_slice(argument);
-        let mut stack = null_mut();
+        let mut place = null_mut();
         // SAFETY: The driver's function, by the invariant; the place is there.
-        if unsafe { alloc_stack(&raw mut stack) } != 0 {
+        if unsafe { alloc_stack(&raw mut place) } != 0 {
             return Err(ENOMEM);
         }
-        // SAFETY: The driver's function, on the stack that it has just given. The request is as
-        // large as in any branch, and `argument` is one that the caller may hand to the driver. It
-        // may sleep here.
-        unsafe { op(stack, request.0.as_mut_ptr().cast()) };
-        // SAFETY: It was made above.
-        unsafe { free_stack(stack) };
-        argument.copy_from_slice(request.0.get(place).ok_or(EINVAL)?);
-        Ok(())
+        // INVARIANT: They are functions of one driver, and it has just given the stack.
+        Ok(Stack {
+            place,
+            op,
+            free_stack,
+            _driver: PhantomData,
+        })
+    }
+
+    /// To be held while the current task makes a `NV_ESC_RM_MAP_MEMORY`. When it is dropped, the
+    /// driver has nothing left of that in the thread's [slot](rmapi::has_mapping_slot). `None`: the
+    /// branch has no such slot.
+    pub fn mapping_slot(&self) -> Result<Option<MappingSlot<'_>>> {
+        if !rmapi::has_mapping_slot(self.branch) {
+            return Ok(None);
+        }
+        Ok(Some(MappingSlot(self.stack()?)))
     }
 
     /// Frees a client of ours.
@@ -566,6 +575,62 @@ impl KernelClient {
         if freed.is_err() || nvos00::STATUS.get(&argument.0) != Some(0) {
             pr_warn!("the driver refused to free a client of this module, and keeps it\n");
         }
+    }
+}
+
+/// A stack that the driver has given for calls.
+///
+/// # Invariants
+///
+/// The functions are those of the module that a [`KernelClient`] holds, and the stack is theirs.
+struct Stack<'a> {
+    place: *mut c_void,
+    op: unsafe extern "C" fn(*mut c_void, *mut c_void),
+    free_stack: unsafe extern "C" fn(*mut c_void),
+    _driver: PhantomData<&'a KernelClient>,
+}
+
+impl Stack<'_> {
+    /// As [`KernelClient::call`].
+    ///
+    /// # Safety
+    ///
+    /// Addresses in the struct are null, or of what the call may read and write.
+    unsafe fn call(&mut self, operation: u32, argument: &mut [u8]) -> Result {
+        let mut request = Aligned([0; rmapi::SIZE]);
+        rmapi::OPERATION.set(&mut request.0, operation);
+        let end = rmapi::ARGUMENT.saturating_add(argument.len());
+        let place = rmapi::ARGUMENT..end;
+        let room = request.0.get_mut(place.clone()).ok_or(EINVAL)?;
+        room.copy_from_slice(argument);
+        // SAFETY: The driver's function, on its own stack, by the invariant. The request is as
+        // large as in any branch, and `argument` is one that the caller may hand to the driver. It
+        // may sleep here.
+        unsafe { (self.op)(self.place, request.0.as_mut_ptr().cast()) };
+        argument.copy_from_slice(request.0.get(place).ok_or(EINVAL)?);
+        Ok(())
+    }
+}
+
+impl Drop for Stack<'_> {
+    fn drop(&mut self) {
+        // SAFETY: By the invariant the driver gave it, and nothing uses it any more.
+        unsafe { (self.free_stack)(self.place) };
+    }
+}
+
+/// See [`KernelClient::mapping_slot`]. It has its stack from before the call, so that nothing can
+/// fail behind that.
+pub struct MappingSlot<'a>(Stack<'a>);
+
+impl Drop for MappingSlot<'_> {
+    /// A mapping for the kernel frees what is in the slot, whatever becomes of it
+    /// (`rm_kernel_rmapi_op()` in osapi.c). This one is refused: there is no client 0.
+    fn drop(&mut self) {
+        // SAFETY: There is no address in it.
+        let called = unsafe { self.0.call(rmapi::MAP, &mut [0; nvos33::SIZE]) };
+        // It fails for a struct of a wrong size alone.
+        called.unwrap_or(());
     }
 }
 

@@ -61,6 +61,20 @@ pub(super) const ATTACKS: &[Attack] = &[
         errors_to_gone_context,
     ),
     attack(
+        "host crash: memory for a channel's errors is freed",
+        "kernel_channel.c:kchannelUpdateNotifierMem_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        |attacker| errors_to_freed(attacker, false),
+    ),
+    attack(
+        "host crash: a context for a channel's errors is freed",
+        "kernel_channel.c:kchannelUpdateNotifierMem_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        |attacker| errors_to_freed(attacker, true),
+    ),
+    attack(
         "contexts of UVM beyond the limit (UVM_REGISTER_CHANNEL)",
         "uvm_channel_retainer.c:uvmchanrtnrConstruct_IMPL",
         Driver::Passes,
@@ -107,6 +121,23 @@ fn errors_to_gone_context(attacker: &Attacker) -> Verdict {
     let mut params = params.map_err(|failure| failure.to_string())?;
     put_u32(&mut params, 0, OWN + 3);
     attacker.alloc(OWN, OWN + 1, rm::CHANNEL, &mut params)
+}
+
+/// Memory is freed in which the driver and the firmware note a channel's errors. (They go on
+/// writing there; to show that would end the machine.)
+fn errors_to_freed(attacker: &Attacker, by_context: bool) -> Verdict {
+    let client = &attacker.client;
+    let (memory, context) = (OWN + 2, OWN + 3);
+    told(client.memory(memory, MIB))?;
+    if by_context {
+        told(client.context_dma(memory, context))?;
+    }
+    group(attacker, OWN, COPIES)?;
+    let params = client.channel_params();
+    let mut params = params.map_err(|failure| failure.to_string())?;
+    put_u32(&mut params, 0, if by_context { context } else { memory });
+    attacker.alloc(OWN, OWN + 1, rm::CHANNEL, &mut params)?;
+    told(client.free(memory))
 }
 
 /// A channel in a group that names one.

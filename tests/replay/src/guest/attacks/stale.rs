@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     control::{folder, Control},
+    facts,
     guest::{
         process::{in_child, receive_fd, send_fd, spawn},
         rm,
@@ -81,6 +82,11 @@ pub(super) const ATTACKS: &[Own] = &[
         name: "mapping: memory mapped by another thread during its free",
         function: "nv-mmap.c:nvidia_mmap_helper",
         run: compare_races,
+    },
+    Own {
+        name: "mapping: memory mapped in the name of another object",
+        function: "osapi.c:RmCreateMmapContextLocked",
+        run: left_behind,
     },
     Own {
         name: "mapping: host memory mapped after its free",
@@ -488,6 +494,53 @@ fn compare_races() -> Result<String, String> {
         (0, _) => Err("none is made in time".to_owned()),
         (made, 0) => Ok(format!("0 of {made}; on the driver {RACES}")),
         (made, seen) => Err(format!("{seen} of {made} show memory that is freed")),
+    }
+}
+
+/// The first branch whose driver has a thread's mapping in a slot of the thread.
+const HAS_SLOT: u32 = 570;
+
+/// A file that is to show an object, of a client that may be another process's.
+fn prepared(folder: &str, client: &rm::Client, object: u32, node: &str) -> Result<i32, String> {
+    let path = format!("{folder}/{node}");
+    let fd = say(&path, sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
+    let names = (client.handle, rm::DEVICE_HANDLE, object);
+    let told = rm::map(client.ctl, names, PAGE, rm::MAP_OF_MEMORY, fd);
+    say("RM_MAP_MEMORY", told).map(|_| fd)
+}
+
+/// What a child maps after the driver has refused it a mapping of its parent's memory: host memory
+/// of its own, by a file of the GPU. That cannot be, unless the file shows what was refused.
+fn mapped_by_child(folder: &str, parent: &rm::Client) -> Result<(), String> {
+    let node = format!("nvidia{GPU}");
+    if prepared(folder, parent, FIRST, &node).is_ok() {
+        return Err("a child maps its parent's memory".to_owned());
+    }
+    let own = client_in(folder)?;
+    say("memory", own.system_page(FIRST))?;
+    let fd = prepared(folder, &own, FIRST, &node)?;
+    page_of(fd).map(drop)
+}
+
+/// A mapping is refused half-way, and the thread's next one, of another object, shows its place.
+fn left_behind() -> Result<String, String> {
+    if facts::branch() < HAS_SLOT {
+        standin::needed("branches before 570 have no slot for a thread's mapping")?;
+    }
+    let tried = |place| -> Result<Result<(), String>, String> {
+        let folder = folder_of(place, "attacker");
+        let client = client_in(&folder)?;
+        say("memory", client.memory(FIRST, PIECE))?;
+        let mapped = in_child(|| mapped_by_child(&folder, &client));
+        client.close();
+        Ok(mapped)
+    };
+    alone(|| tried(Place::Driver))?.map_err(|how| format!("on the driver: {how}"))?;
+    instances()?;
+    match tried(Place::Instance)? {
+        Err(how) if how.starts_with("RM_MAP_MEMORY") => Ok(how),
+        Err(how) => Err(how),
+        Ok(()) => Err("it is mapped".to_owned()),
     }
 }
 
