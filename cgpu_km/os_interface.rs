@@ -36,6 +36,7 @@ pub use base::{
     frame::{host_memory, Frame},
     log,
     random::random,
+    rt_mutex::{RtMutex, RtMutexGuard},
     thread,
     wait::{sleep_until_signal, OwnTurn, TaskTurn},
 };

@@ -14,6 +14,10 @@
 //! held for computations only. The locks of the list of gates and of the boosts are taken alone.
 //! The lock of the driver's interface is the innermost of all, held only to look at it.
 //!
+//! Tasks of programs take the locks of the scheduler, of the boosts and of the interface. A program
+//! can have such a task not run for long. The thread lends its priority to the holder of the first
+//! two ([`RtMutex`]), and the third is a spinlock, in which no task is taken off its processor.
+//!
 //! The thread holds `calls` over its calls into the driver, and holds nothing else. The interface
 //! is taken away only after such a call has ended. A program's call that uses the interface keeps
 //! it until the call ends.
@@ -25,7 +29,7 @@ use crate::{
         log::{pr_info, pr_warn},
         rmapi::KernelClient,
         thread::{Alarm, ThreadTask},
-        Gate,
+        Gate, RtMutex, RtMutexGuard,
     },
     policy::{
         sched::{
@@ -38,11 +42,11 @@ use crate::{
     store::List,
 };
 use kernel::{
-    new_mutex,
+    new_mutex, new_spinlock,
     prelude::*,
     sync::{
         atomic::{Acquire, Atomic, Release},
-        Arc, Mutex,
+        Arc, Mutex, SpinLock,
     },
 };
 
@@ -50,15 +54,15 @@ use kernel::{
 #[pin_data]
 pub struct Conductor {
     #[pin]
-    scheduler: Mutex<Scheduler>,
+    scheduler: RtMutex<Scheduler>,
     #[pin]
     gates: Mutex<KVec<(InstanceId, Arc<Gate>)>>,
     /// The boosts that the instances want. Taken alone.
     #[pin]
-    boosts: Mutex<Boosts>,
+    boosts: RtMutex<Boosts>,
     /// The driver's kernel interface, while the GPU is open.
     #[pin]
-    driver: Mutex<Option<Arc<KernelClient>>>,
+    driver: SpinLock<Option<Arc<KernelClient>>>,
     /// Held by the thread while it calls the driver.
     #[pin]
     calls: Mutex<()>,
@@ -74,10 +78,10 @@ impl Conductor {
         let scheduler = scheduler.map_err(|_| ENOMEM)?;
         Arc::pin_init(
             pin_init!(Self {
-                scheduler <- new_mutex!(scheduler),
+                scheduler <- RtMutex::new(scheduler),
                 gates <- new_mutex!(KVec::new()),
-                boosts <- new_mutex!(Boosts::default()),
-                driver <- new_mutex!(None),
+                boosts <- RtMutex::new(Boosts::default()),
+                driver <- new_spinlock!(None),
                 calls <- new_mutex!(()),
                 alarm <- Alarm::new(),
                 stopping: Atomic::new(false),
@@ -88,9 +92,20 @@ impl Conductor {
 
     /// Works on the scheduler, with the time, and wakes the thread, which looks what follows.
     fn change<R>(&self, work: impl FnOnce(&mut Scheduler, u64) -> R) -> R {
-        let result = work(&mut self.scheduler.lock(), now());
+        let result = work(&mut self.scheduler(), now());
         self.alarm.ring();
         result
+    }
+
+    /// The scheduler, for a task that may be any program's.
+    ///
+    /// If another one has it, the thread is woken to wait for it as well: with the thread's
+    /// priority that task comes to run at once.
+    fn scheduler(&self) -> RtMutexGuard<'_, Scheduler> {
+        self.scheduler.try_lock().unwrap_or_else(|| {
+            self.alarm.ring();
+            self.scheduler.lock()
+        })
     }
 
     /// The driver's kernel interface, if it has it.
@@ -140,7 +155,7 @@ impl Conductor {
                 process,
             }),
         };
-        let noted = self.scheduler.lock().event(now(), event);
+        let noted = self.scheduler().event(now(), event);
         if noted.is_err() {
             pr_warn!("no memory for a new channel in the scheduler: its weight does not hold\n");
         }

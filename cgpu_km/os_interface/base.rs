@@ -10,6 +10,7 @@ pub(super) mod frame;
 pub mod log;
 pub(super) mod one_file;
 pub(super) mod random;
+pub(super) mod rt_mutex;
 pub mod thread;
 pub(super) mod user;
 pub(super) mod vma;

@@ -307,6 +307,27 @@ void cgpu_shim_sema_init(struct semaphore *sem, int count)
 	sema_init(sem, count);
 }
 
+/* All of them are of one lock class: none is taken while another is held. */
+void cgpu_shim_rt_mutex_init(struct rt_mutex *lock)
+{
+	rt_mutex_init(lock);
+}
+
+void cgpu_shim_rt_mutex_lock(struct rt_mutex *lock)
+{
+	rt_mutex_lock(lock);
+}
+
+bool cgpu_shim_rt_mutex_trylock(struct rt_mutex *lock)
+{
+	return rt_mutex_trylock(lock);
+}
+
+void cgpu_shim_rt_mutex_unlock(struct rt_mutex *lock)
+{
+	rt_mutex_unlock(lock);
+}
+
 unsigned long cgpu_shim_page_to_pfn(struct page *page)
 {
 	return page_to_pfn(page);

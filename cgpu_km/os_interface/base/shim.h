@@ -10,6 +10,7 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pid.h>
+#include <linux/rtmutex.h>
 #include <linux/sched.h>
 #include <linux/semaphore.h>
 #include <linux/workqueue.h>
@@ -67,6 +68,10 @@ int cgpu_shim_sleep_until_signal(unsigned int milliseconds);
 void cgpu_shim_release_fault_lock(struct vm_fault *vmf);
 bool cgpu_shim_frame_is_memory(unsigned long frame);
 void cgpu_shim_sema_init(struct semaphore *sem, int count);
+void cgpu_shim_rt_mutex_init(struct rt_mutex *lock);
+void cgpu_shim_rt_mutex_lock(struct rt_mutex *lock);
+bool cgpu_shim_rt_mutex_trylock(struct rt_mutex *lock);
+void cgpu_shim_rt_mutex_unlock(struct rt_mutex *lock);
 unsigned long cgpu_shim_page_to_pfn(struct page *page);
 struct page *cgpu_shim_get_frame(unsigned long frame);
 void cgpu_shim_put_page(struct page *page);

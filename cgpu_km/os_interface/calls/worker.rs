@@ -38,11 +38,11 @@ use core::{cmp::Ordering, ptr::NonNull};
 use kernel::{
     bindings, impl_list_arc_safe, impl_list_item,
     list::{List, ListArc, ListLinks},
-    new_condvar, new_mutex,
+    new_condvar, new_spinlock,
     prelude::*,
     sync::{
         atomic::{Atomic, Relaxed},
-        Arc, CondVar, Mutex,
+        Arc, CondVar, SpinLock,
     },
 };
 
@@ -244,9 +244,10 @@ impl JobQueue {
 #[pin_data]
 struct WorkerShared {
     template: Arc<BackingFile>,
-    /// Held for list operations only, never over a call, an allocation or a fault.
+    /// Held for list operations only. A spinlock: a task that a program lets not run holds it for no
+    /// longer.
     #[pin]
-    queue: Mutex<JobQueue>,
+    queue: SpinLock<JobQueue>,
     /// A job came, or the worker is to stop.
     #[pin]
     wake: CondVar,
@@ -308,7 +309,7 @@ impl Worker {
         let shared = Arc::pin_init(
             try_pin_init!(WorkerShared {
                 template,
-                queue <- new_mutex!(JobQueue {
+                queue <- new_spinlock!(JobQueue {
                     jobs: List::new(),
                     round: 0,
                     stopping: false,
