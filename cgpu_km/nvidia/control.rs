@@ -84,6 +84,8 @@ pub enum Care {
     Export(Exported),
     /// It puts channels on the runlist.
     Schedule,
+    /// It names memory that the driver reaches by way of the object's GPU. It has to be that GPU's.
+    OneGpu,
     /// It says when the GPU may take compute work off. It says so at any time.
     Preemption,
     /// It never reaches the driver, and the program is told that it has worked. It would take the
@@ -110,6 +112,7 @@ impl Care {
             | Self::Share
             | Self::Export(_)
             | Self::Schedule
+            | Self::OneGpu
             | Self::Answer(_) => false,
         }
     }

@@ -21,7 +21,7 @@
 
 /// Bytes, in and out: what was taken.
 pub use super::generated::params::memory::LEN as SIZE;
-pub use super::generated::params::memory::{ALIGNMENT, ATTR, ATTR2, FLAGS};
+pub use super::generated::params::memory::{ALIGNMENT, ATTR, ATTR2, FLAGS, H_VA_SPACE};
 
 /// In [`FLAGS`]: at a fixed address (`NVOS32_ALLOC_FLAGS_FIXED_ADDRESS_ALLOCATE`).
 pub const FLAGS_FIXED_ADDRESS: u32 = 0x0000_0010;

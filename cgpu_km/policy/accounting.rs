@@ -8,6 +8,7 @@ pub(super) mod lookup;
 mod managed;
 mod maps;
 mod objects;
+mod one_gpu;
 mod open;
 mod os_events;
 mod preemption;

@@ -14,7 +14,7 @@ use crate::{
     nvidia::{class::Kind, handle::ClassId, memory::PageSize},
     policy::{
         count::lower,
-        ids::FileId,
+        ids::{FileId, ShareId},
         slot_table::SlotTable,
         slots::{Named, Ref, Slot, Slots},
         steps::step,
@@ -33,6 +33,8 @@ pub(super) struct Export {
     /// Its hold on what it keeps charged; `None` for what costs nothing.
     pub(super) hold: Option<Slot>,
     pub(super) page: PageSize,
+    /// The GPU that the object is of.
+    pub(super) share: Option<ShareId>,
     file: FileId,
     place: u16,
     previous: Option<Slot>,
@@ -47,6 +49,7 @@ impl Export {
             kind,
             hold: None,
             page: PageSize::Small,
+            share: None,
             file,
             place,
             previous: None,

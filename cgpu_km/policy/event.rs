@@ -58,6 +58,9 @@ pub struct Alloc {
     /// For a channel: the memory in which the driver notes its errors, or a context for DMA over
     /// it. For a context for DMA: the memory that it is over.
     pub memory: Option<ObjectHandle>,
+    /// What the driver uses with it, which has to be of its GPU: the memory of a channel's control
+    /// page (`hUserdMemory`), an address space (`hVASpace`).
+    pub uses: [Option<ObjectHandle>; 2],
 }
 
 impl Alloc {
@@ -143,9 +146,9 @@ pub struct Ticket {
     /// The object that is being made.
     pub(super) object: Ref,
     pub(super) handle: ObjectHandle,
-    /// Objects that the call names: its client, its parent, and the source of a duplication or
-    /// what the context of a graphics object belongs to.
-    pub(super) names: [Option<Ref>; 3],
+    /// Objects that the call names: its client, its parent, the source of a duplication or what the
+    /// context of a graphics object belongs to, and [`Alloc::uses`].
+    pub(super) names: [Option<Ref>; 5],
     /// Memory that is not freed before the call is over.
     pub(super) notes: Option<Slot>,
 }
@@ -183,12 +186,11 @@ pub struct FreeTicket {
     pub(super) client: Option<Ref>,
 }
 
-/// A call by which RM maps memory into a range of addresses. Must be handed back to
-/// `Accounting::end_rm_map`.
+/// A call by which RM maps memory. Must be handed back to `Accounting::end_named_map`.
 #[derive(Debug)]
-#[must_use = "range and memory keep their names until the ticket is handed back"]
+#[must_use = "what it names keeps its name until the ticket is handed back"]
 pub struct RmMapTicket {
-    /// The range and the memory.
+    /// The device, the memory, and the range of addresses if it is mapped into one.
     pub(super) names: [Option<Ref>; 3],
 }
 
@@ -323,6 +325,8 @@ pub enum RefusalCause {
     NotesInFlight,
     /// A channel is there whose errors are noted in this memory.
     NotesInUse,
+    /// What is to be used together is not of one GPU.
+    OtherGpu,
 }
 
 impl RefusalCause {
@@ -408,6 +412,8 @@ impl RefusalCause {
             // None of the driver's, which goes on writing to what it has freed
             // (kernel/gpu/fifo/kernel_channel.c, kchannelUpdateNotifierMem_IMPL).
             Self::NotesInUse => NvStatus::NV_ERR_IN_USE,
+            // None of the driver's, which does not compare them.
+            Self::OtherGpu => NvStatus::NV_ERR_INVALID_DEVICE,
         }
     }
 
@@ -423,7 +429,8 @@ impl RefusalCause {
             | Self::RunsAlready
             | Self::NoSubdevice
             | Self::NoNotes
-            | Self::NotesInUse => Some(Reason::Parameters),
+            | Self::NotesInUse
+            | Self::OtherGpu => Some(Reason::Parameters),
             _ => None,
         }
     }

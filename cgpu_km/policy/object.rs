@@ -63,8 +63,6 @@ pub(super) struct Object {
     pub(super) entry: HandleEntry,
     /// Calls in flight that use its name, and channels whose errors go to it.
     pub(super) named: u32,
-    /// Channels whose errors go to it.
-    pub(super) noted: u32,
     /// The GPU that it belongs to, by way of the device object that it is or is below of.
     pub(super) share: Option<ShareId>,
     /// Its hold on what it costs.
@@ -106,7 +104,6 @@ impl Object {
             life: ObjectLife::Coming,
             entry: HandleEntry::None,
             named: 0,
-            noted: 0,
             share: None,
             hold: None,
             asked: match kind {

@@ -104,6 +104,12 @@ impl SlotTable {
         Some(value)
     }
 
+    /// The values of all keys, in no order.
+    pub(super) fn values(&self) -> impl Iterator<Item = Slot> + '_ {
+        let values = self.entries.iter().filter_map(|entry| entry.value);
+        values.map(Slot::from).inspect(|_| step())
+    }
+
     /// Gives a key that is in the table another value.
     pub(super) fn set(&mut self, key: u64, value: Slot) {
         if let Some((index, _)) = self.look_up(key) {

@@ -67,6 +67,7 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: ObjectHandle) -> 
         page: PageSize::Huge,
         engine: None,
         memory: None,
+        uses: [None; 2],
     }
 }
 

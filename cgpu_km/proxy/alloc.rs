@@ -241,6 +241,7 @@ impl Alloc {
             page: PageSize::Small,
             engine: None,
             memory: None,
+            uses: [None; 2],
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::{
         control::{Care, ControlEntry, Direction, Pointer, LARGEST_PARAMS},
         handle::{ClientHandle, ControlCmd, ObjectHandle},
         nvos::nvos54,
-        params::{group_schedule, share_policy},
+        params::{debug_memory, group_schedule, share_policy},
         status::NvStatus,
         wire::Field,
     },
@@ -72,9 +72,15 @@ pub(super) fn control(
         | Care::Features
         | Care::Share
         | Care::Schedule
+        | Care::OneGpu
         | Care::Preemption => match entry {
             Some(entry) if !command.params.is_null() => {
-                pass(call, asked, &command, entry, outer, &mut params.bytes)?
+                let params = &mut params.bytes;
+                if entry.care == Care::OneGpu {
+                    pass_on_one_gpu(call, asked, &command, entry, (outer, params))?
+                } else {
+                    pass(call, asked, &command, entry, outer, params)?
+                }
             }
             Some(_) | None => {
                 let parts = (outer, &mut *params.bytes);
@@ -196,7 +202,26 @@ impl Command {
     }
 }
 
+/// The same as [`pass`], while the memory that the parameters name is of the object's GPU.
+#[inline(never)] // Its frame would stand in that of every control.
+fn pass_on_one_gpu(
+    call: &mut impl Call,
+    asked: &Asked<'_>,
+    command: &Command,
+    entry: &ControlEntry,
+    (outer, params): (&mut [u8], &mut [u8]),
+) -> Result<i32, Stop> {
+    let memory = ObjectHandle(get(debug_memory::H_MEMORY, params)?);
+    let (client, object) = (command.client, command.object);
+    let ticket =
+        call.accounting(|accounting| accounting.begin_named_map(client, object, memory))?;
+    let returned = pass(call, asked, command, entry, outer, params);
+    call.accounting(|accounting| accounting.end_named_map(ticket));
+    returned
+}
+
 /// Has the driver run a control, and rewrites its report.
+#[inline(never)] // Two call it.
 fn pass(
     call: &mut impl Call,
     asked: &Asked<'_>,
@@ -266,6 +291,7 @@ fn check_params(
         | Care::Memory(_)
         | Care::Features
         | Care::Export(_)
+        | Care::OneGpu
         | Care::Preemption
         | Care::Answer(_) => Ok(()),
     }

@@ -86,10 +86,7 @@ pub(super) fn forward(
         Escape::RmMapMemory => return map_memory(call, asked, bytes),
         Escape::RmUnmapMemory => return unmap_memory(call, asked, bytes),
         Escape::RmMapMemoryDma => return map_dma(call, asked, bytes),
-        Escape::RmUnmapMemoryDma => {
-            let defer = nvos::UNMAP_DEFERS_TLB_INVALIDATION;
-            return Ok(prompt(call, asked.code, bytes, nvos47::FLAGS, defer)?);
-        }
+        Escape::RmUnmapMemoryDma => return unmap_dma(call, asked, bytes),
         _ => {}
     }
     Ok(plain(call, asked.code, bytes)?)
@@ -97,24 +94,41 @@ pub(super) fn forward(
 
 /// `NV_ESC_RM_MAP_MEMORY_DMA`: maps memory into a range of a GPU's address space.
 fn map_dma(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
-    use nvos46::{FLAGS, H_CLIENT, H_DMA, H_MEMORY, LENGTH};
+    use nvos46::{FLAGS, H_CLIENT, H_DEVICE, H_DMA, H_MEMORY, LENGTH};
     let client = ClientHandle(get(H_CLIENT, bytes)?);
     let range = ObjectHandle(get(H_DMA, bytes)?);
-    let (memory, length) = (ObjectHandle(get(H_MEMORY, bytes)?), get(LENGTH, bytes)?);
+    let device = ObjectHandle(get(H_DEVICE, bytes)?);
+    let memory = (ObjectHandle(get(H_MEMORY, bytes)?), get(LENGTH, bytes)?);
     let ticket =
-        call.accounting(|accounting| accounting.begin_rm_map(client, range, memory, length))?;
+        call.accounting(|accounting| accounting.begin_rm_map(client, device, range, memory))?;
     let defer = nvos::MAP_DEFERS_TLB_INVALIDATION;
     let returned = prompt(call, asked.code, bytes, FLAGS, defer);
-    call.accounting(|accounting| accounting.end_rm_map(ticket));
+    call.accounting(|accounting| accounting.end_named_map(ticket));
     // Its page tables may have taken the room of managed memory.
     rebalance(call);
     Ok(returned?)
 }
 
+/// `NV_ESC_RM_UNMAP_MEMORY_DMA`: ends such a mapping.
+#[inline(never)] // Its frame would stand in that of each call.
+fn unmap_dma(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
+    use nvos47::{FLAGS, H_CLIENT, H_DEVICE, H_DMA};
+    let client = ClientHandle(get(H_CLIENT, bytes)?);
+    let device = ObjectHandle(get(H_DEVICE, bytes)?);
+    let range = ObjectHandle(get(H_DMA, bytes)?);
+    let ticket =
+        call.accounting(|accounting| accounting.begin_named_map(client, device, range))?;
+    let defer = nvos::UNMAP_DEFERS_TLB_INVALIDATION;
+    let returned = prompt(call, asked.code, bytes, FLAGS, defer);
+    call.accounting(|accounting| accounting.end_named_map(ticket));
+    Ok(returned?)
+}
+
 /// `NV_ESC_RM_MAP_MEMORY`: prepares a file for a mapping. If the memory is a doorbell that was
 /// asked for through BAR1, the mapping will show one there.
+#[inline(never)] // Its frame would stand in that of each call.
 fn map_memory(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
-    use nvos33::{FD, H_CLIENT, H_MEMORY, LENGTH, OFFSET, STATUS};
+    use nvos33::{FD, H_CLIENT, H_DEVICE, H_MEMORY, LENGTH, OFFSET, STATUS};
     let client = ClientHandle(get(H_CLIENT, bytes)?);
     let memory = ObjectHandle(get(H_MEMORY, bytes)?);
     // The mapping ends with the file that the client was made on.
@@ -123,9 +137,20 @@ fn map_memory(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Resu
     let file = held(call, get(FD, bytes)?)?;
     let number = file.session().file;
     let part = (get(OFFSET, bytes)?, get(LENGTH, bytes)?);
-    let through_bar1 =
-        call.accounting(|accounting| accounting.begin_cpu_map(client, memory, number, part))?;
-    let returned = prepare(call, asked.code, bytes, &file, FD)?;
+    let device = ObjectHandle(get(H_DEVICE, bytes)?);
+    let (ticket, through_bar1) = call.accounting(|accounting| {
+        let ticket = accounting.begin_named_map(client, device, memory)?;
+        match accounting.begin_cpu_map(client, memory, number, part) {
+            Ok(through_bar1) => Ok((ticket, through_bar1)),
+            Err(refusal) => {
+                accounting.end_named_map(ticket);
+                Err(refusal)
+            }
+        }
+    })?;
+    let returned = prepare(call, asked.code, bytes, &file, FD);
+    call.accounting(|accounting| accounting.end_named_map(ticket));
+    let returned = returned?;
     let is_prepared = returned == 0 && get(STATUS, bytes)? == NvStatus::NV_OK.0;
     if is_prepared && through_bar1 {
         call.show_doorbell(&file);

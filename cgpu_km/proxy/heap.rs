@@ -11,7 +11,7 @@
 use super::{
     call::{Call, Errno, Held},
     objects::free_object,
-    odd::{check_range, range_tables},
+    odd::{check_range, named, range_tables},
     orders::begin_alloc,
     owned::{allowed, check_file, check_made_on, owns, FOREIGN},
     sent::{plain, DriverReply},
@@ -117,7 +117,10 @@ fn complete(request: &mut Alloc, bytes: &[u8]) -> Result<(), Errno> {
     let flags = get(alloc_size::FLAGS, bytes)?;
     let size = get(alloc_size::SIZE, bytes)?;
     match request.kind {
-        Kind::VirtualMemory => request.tables = range_tables(flags, size),
+        Kind::VirtualMemory => {
+            request.tables = range_tables(flags, size);
+            request.uses[0] = named(nvos32::H_VA_SPACE, bytes);
+        }
         Kind::VideoMemory => {
             let attr = get(alloc_size::ATTR, bytes)?;
             let attr2 = get(alloc_size::ATTR2, bytes)?;

@@ -15,7 +15,7 @@ use crate::{
         class::{Kind, NV01_EVENT, NV01_EVENT_OS_EVENT, NV50_MEMORY_VIRTUAL},
         handle::{ClassId, ObjectHandle},
         memory,
-        params::{self, channel, nv0002, nv0005, nva06c, usermode},
+        params::{self, channel, context_share, nv0002, nv0005, nv0070, nva06c, usermode},
         status::NvStatus,
         wire::Field,
     },
@@ -83,6 +83,9 @@ static VIRTUAL_MEMORY: Odd = Odd {
         if request.class == NV50_MEMORY_VIRTUAL {
             let (flags, length) = (get(memory::FLAGS, params)?, get(memory::SIZE, params)?);
             request.tables = range_tables(flags, length);
+            request.uses[0] = named(memory::H_VA_SPACE, params);
+        } else {
+            request.uses[0] = named(nv0070::H_VA_SPACE, params);
         }
         Ok(())
     },
@@ -106,6 +109,10 @@ static CHANNEL: Odd = Odd {
         request.engine = Some(params::engine(request.kind, params).unwrap_or(0));
         let notes = channel::H_OBJECT_ERROR.get(params);
         request.memory = notes.filter(|notes| *notes != 0).map(ObjectHandle);
+        // Those behind the first are for GPUs that are linked to one (SLI).
+        let userd = channel::H_USERD_MEMORY.item(0);
+        let userd = userd.and_then(|userd| named(userd, params));
+        request.uses = [userd, named(channel::H_VA_SPACE, params)];
         Ok(())
     },
     ..PLAIN
@@ -129,6 +136,16 @@ static CHANNEL_GROUP: Odd = Odd {
     },
     complete: |request, params| {
         request.engine = Some(params::engine(request.kind, params).unwrap_or(0));
+        request.uses[0] = named(nva06c::H_VA_SPACE, params);
+        Ok(())
+    },
+    ..PLAIN
+};
+
+/// A share of a group's state has an address space of its own.
+static CONTEXT_SHARE: Odd = Odd {
+    complete: |request, params| {
+        request.uses[0] = named(context_share::H_VA_SPACE, params);
         Ok(())
     },
     ..PLAIN
@@ -222,6 +239,7 @@ impl Odd {
             Kind::VaSpace => &VA_SPACE,
             Kind::Channel => &CHANNEL,
             Kind::ChannelGroup => &CHANNEL_GROUP,
+            Kind::ContextShare => &CONTEXT_SHARE,
             Kind::ContextDma => &CONTEXT_DMA,
             Kind::FabricMemory => &FABRIC_MEMORY,
             Kind::Event => &EVENT,
@@ -230,7 +248,6 @@ impl Odd {
             Kind::Root
             | Kind::Subdevice
             | Kind::OsDescriptor
-            | Kind::ContextShare
             | Kind::Engine
             | Kind::GraphicsObject
             | Kind::SharedData
@@ -239,6 +256,13 @@ impl Odd {
             | Kind::Inert => &ORDINARY,
         }
     }
+}
+
+/// The object that a field names, which the driver will look up. (Where there can be an address
+/// space, all ones stand for addresses of the host: `NV_MEMORY_VIRTUAL_SYSMEM_DYNAMIC_HVASPACE`.)
+pub(super) fn named(field: Field<u32>, params: &[u8]) -> Option<ObjectHandle> {
+    let handle = field.get(params)?;
+    (!matches!(handle, 0 | u32::MAX)).then_some(ObjectHandle(handle))
 }
 
 /// Refuses a range of addresses that reads as zeros, unless it is for graphics.

@@ -74,9 +74,12 @@ impl Report {
             }
             Care::Features => Self::Features(copy(report::fb_info_v2_pairs(params))?),
             Care::Preemption => Self::Preemption(preemption::always_cilp(params)?),
-            Care::Plain | Care::Share | Care::Schedule | Care::Export(_) | Care::Answer(_) => {
-                Self::AsItIs
-            }
+            Care::Plain
+            | Care::Share
+            | Care::Schedule
+            | Care::OneGpu
+            | Care::Export(_)
+            | Care::Answer(_) => Self::AsItIs,
         })
     }
 

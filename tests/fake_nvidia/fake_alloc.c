@@ -211,11 +211,8 @@ static u32 make_tsg(struct fake_object *o, struct nv_tsg_params *p)
 
 	if (p->vaspace) {
 		va = fake_object(o->client, p->vaspace);
-		if (!va) {
-			pr_err("NVRM: a group of channels in no address space: 0x%x\n",
-			       p->vaspace);
+		if (!va)
 			return NV_ERR_OBJECT_NOT_FOUND;
-		}
 		if (va->class->kind != KIND_VASPACE)
 			return NV_ERR_INVALID_OBJECT_HANDLE;
 	}
@@ -267,6 +264,11 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 	u32 status, model;
 
 	o->channel.model = GM_NONE;
+	if (p->context_share && o->parent->class->kind != KIND_TSG) {
+		pr_err("NVRM: a context share of a channel in no group: 0x%x\n",
+		       p->context_share);
+		return NV_ERR_INVALID_ARGUMENT;
+	}
 	if (p->context_share) {
 		share = fake_object(o->client, p->context_share);
 		if (!share || share->class->kind != KIND_CTXSHARE)

@@ -111,7 +111,9 @@ void fake_map_exit(void)
 		fake_free(slot);
 }
 
-static u32 map_object(struct nvos33 *p, struct fake_object *o,
+/* By way of a device of `gpu`: that the object is of the same one is not asked (mapping_cpu.c,
+ * memMap_IMPL). */
+static u32 map_object(struct nvos33 *p, struct fake_object *o, struct fake_gpu *gpu,
 		      const struct fake_sec *sec)
 {
 	enum fake_place place = o->mem->place;
@@ -130,23 +132,23 @@ static u32 map_object(struct nvos33 *p, struct fake_object *o,
 	case PLACE_REGISTERS:
 		if (o->mem->bar1_bell) {
 			/* one place for all mappings, as seen on an H200 */
-			p->address = o->gpu->bar1 + FAKE_BAR1_BELL + p->offset;
+			p->address = gpu->bar1 + FAKE_BAR1_BELL + p->offset;
 			p->flags = (p->flags & ~CACHING_MASK) |
 				   CACHING_UNCACHED | MAPPING_REFLECTED;
 			place = PLACE_BAR1_REGISTERS;
 		} else {
-			p->address = o->gpu->bar0 + FAKE_BELL_OFFSET + p->offset;
+			p->address = gpu->bar0 + FAKE_BELL_OFFSET + p->offset;
 		}
 		break;
 	case PLACE_VIDMEM:
 		if (o->mem->offset == ~0ull) {
-			p->address = bar1_take(o->gpu, size) +
+			p->address = bar1_take(gpu, size) +
 				     (p->offset & ~PAGE_MASK);
 			start = p->address & PAGE_MASK;
 		} else {
 			/* BAR1 is larger than the memory, and shows all of it
 			 * for ever: kern_bus_tu102.c, kbusEnableStaticBar1Mapping */
-			p->address = o->gpu->bar1 +
+			p->address = gpu->bar1 +
 				     ((u64)FAKE_BAR_PAGES << PAGE_SHIFT) +
 				     o->mem->offset + p->offset;
 			start += o->mem->offset >> 21 << PAGE_SHIFT;
@@ -197,7 +199,7 @@ static u32 map_object(struct nvos33 *p, struct fake_object *o,
 		place = PLACE_VIDMEM;
 		mem = NULL;
 	}
-	status = sec->kernel ? NV_OK : fake_map_add(p->fd, o->gpu, place, start, size, mem,
+	status = sec->kernel ? NV_OK : fake_map_add(p->fd, gpu, place, start, size, mem,
 			      (p->flags & ACCESS_MASK) != ACCESS_READ_ONLY);
 	if (status != NV_OK) {
 		if (bar1)
@@ -239,14 +241,15 @@ static u32 find(u32 hclient, u32 hdevice, u32 hmemory,
 
 void fake_map_memory(struct nvos33 *p, const struct fake_sec *sec)
 {
-	struct fake_object *o;
-
+	struct fake_object *o, *device;
 	u64 start, size;
 
 	mutex_lock(&rm_lock);
 	p->status = find(p->client, p->device, p->memory, sec, &o);
-	if (p->status == NV_OK)
-		p->status = map_object(p, o, sec);
+	if (p->status == NV_OK) {
+		device = fake_object(o->client, p->device);
+		p->status = map_object(p, o, device ? device->gpu : o->gpu, sec);
+	}
 	/* osapi.c: rm_kernel_rmapi_op */
 	if (sec->kernel)
 		slot_take(&start, &size);

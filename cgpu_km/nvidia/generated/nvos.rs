@@ -274,6 +274,10 @@ pub mod nvos47 {
     use crate::nvidia::wire::Field;
     /// The client.
     pub const H_CLIENT: Field<u32> = Field::at(0);
+    /// The device.
+    pub const H_DEVICE: Field<u32> = Field::at(4);
+    /// The range of virtual memory.
+    pub const H_DMA: Field<u32> = Field::at(8);
     /// The memory.
     pub const H_MEMORY: Field<u32> = Field::at(12);
     /// `NVOS47_FLAGS_*`.

@@ -146,6 +146,15 @@ pub mod channel {
     pub const H_OBJECT_ECC_ERROR: Field<u32> = Field::at(140);
 }
 
+/// `NV83DE_CTRL_CMD_DEBUG_READ_MEMORY`.
+pub mod debug_memory {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV83DE_CTRL_DEBUG_READ_MEMORY_PARAMS` in bytes.
+    pub const SIZE: usize = 24;
+    /// The memory.
+    pub const H_MEMORY: Field<u32> = Field::at(0);
+}
+
 /// Class `FERMI_CONTEXT_SHARE_A`.
 pub mod context_share {
     use crate::nvidia::wire::Field;
@@ -155,6 +164,15 @@ pub mod context_share {
     pub const H_VA_SPACE: Field<u32> = Field::at(0);
     /// `NV_CTXSHARE_ALLOCATION_FLAGS_*`.
     pub const FLAGS: Field<u32> = Field::at(4);
+}
+
+/// Class `NV01_MEMORY_VIRTUAL`.
+pub mod nv0070 {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS` in bytes.
+    pub const SIZE: usize = 24;
+    /// Its address space.
+    pub const H_VA_SPACE: Field<u32> = Field::at(16);
 }
 
 /// Class `FERMI_VASPACE_A`.

@@ -144,7 +144,7 @@ impl Accounting {
             let (slot, object) = (found.slot, found.object);
             let kind = object.kind;
             let mut record = Export::new(export.file, place, object.class, kind);
-            record.page = object.page;
+            (record.page, record.share) = (object.page, object.share);
             self.exports.reserve()?;
             record.hold = self.accounts.share(object.hold, process)?;
             let hold = record.hold;
@@ -182,6 +182,7 @@ impl Accounting {
             kind: from.kind,
             asked: DEFAULT_TIMESLICE_US,
             page: from.page,
+            share: from.share,
             hold: from.hold,
         };
         self.begin_copy(client, parent, object, &likeness, None)

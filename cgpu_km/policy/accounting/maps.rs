@@ -81,21 +81,26 @@ impl Accounting {
     /// Memory is about to be mapped by RM into a range of addresses (`NV_ESC_RM_MAP_MEMORY_DMA`).
     /// If the driver did not make the page tables with the range, it makes them now. They are
     /// charged as if nothing else lay near, until the range is gone: too much where mappings have
-    /// tables in common, are taken away again, or were refused. Range and memory keep their names
-    /// until [`Accounting::end_rm_map`].
+    /// tables in common, are taken away again, or were refused. All three keep their names until
+    /// [`Accounting::end_named_map`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Accounting::begin_named_map`]; the memory is a doorbell; no room for the tables.
     pub fn begin_rm_map(
         &mut self,
         client: ClientHandle,
+        device: ObjectHandle,
         range: ObjectHandle,
-        memory: ObjectHandle,
-        length: u64,
+        (memory, length): (ObjectHandle, u64),
     ) -> Result<RmMapTicket, RefusalCause> {
-        let range = self.forest.named(client, range)?;
-        let memory = self.forest.named(client, memory)?;
-        if memory.object.kind == Kind::UserMode {
+        if self.kind_of(client, memory) == Some(Kind::UserMode) {
             return Err(RefusalCause::Doorbell);
         }
-        let (into, range, memory) = (range.object, range.slot, memory.slot);
+        self.on_one_gpu(client, device, range)?;
+        let (device, memory) = self.on_one_gpu(client, device, memory)?;
+        let range = self.forest.named(client, range)?;
+        let (into, range) = (range.object, range.slot);
         let hold = into.hold.filter(|_| into.kind == Kind::VirtualMemory);
         let growing = hold.and_then(|hold| Some((hold, self.accounts.grows(hold)?)));
         if let Some((hold, share)) = growing {
@@ -104,15 +109,7 @@ impl Accounting {
             gpu.map_or(Ok(()), |gpu| self.take_tables(gpu, Change::more(more)))?;
             self.accounts.grow(hold, more);
         }
-        let names = [Some(range), Some(memory), None];
-        Ok(RmMapTicket {
-            names: names.map(|slot| self.forest.hold_name(slot?)),
-        })
-    }
-
-    /// The driver has answered a call that [`Accounting::begin_rm_map`] agreed to.
-    pub fn end_rm_map(&mut self, ticket: RmMapTicket) {
-        self.release_names(ticket.names);
+        Ok(self.name_map([Some(device), Some(memory), Some(range)]))
     }
 
     /// The driver has unmapped just this mapping's addresses for its GPU. Nothing where it is gone

@@ -28,6 +28,8 @@ pub(super) struct Likeness {
     pub(super) kind: Kind,
     pub(super) asked: u64,
     pub(super) page: PageSize,
+    /// The GPU that the original is of.
+    pub(super) share: Option<ShareId>,
     /// The original's hold on what both cost.
     pub(super) hold: Option<Slot>,
 }
@@ -88,6 +90,7 @@ impl Accounting {
             kind: from.kind,
             asked: from.asked,
             page: from.page,
+            share: from.share,
             hold: from.hold,
         };
         let source = source.slot;
@@ -116,6 +119,7 @@ impl Accounting {
             kind: alloc.kind,
             asked: 0,
             page: from.page,
+            share: from.share,
             hold: Some(hold),
         };
         let (client, parent) = (alloc.client, alloc.parent);
@@ -140,6 +144,9 @@ impl Accounting {
         source: Option<Slot>,
     ) -> Result<Ticket, RefusalCause> {
         let parent = self.forest.named(client, parent)?;
+        if likeness.share != parent.object.share {
+            return Err(RefusalCause::OtherGpu);
+        }
         let mut object = parent.child(likeness.class, likeness.kind);
         let (root, process) = (parent.owner.root, parent.owner.process);
         let parent = parent.slot;
@@ -151,11 +158,11 @@ impl Accounting {
         }
         object.page = likeness.page;
         if is_scheduled(likeness.kind) {
-            self.begin_channel_copy(&mut object, likeness.hold, source)?;
+            self.begin_channel_copy(&mut object, source)?;
         }
         self.forest.reserve_for(likeness.kind)?;
         object.hold = self.accounts.share(likeness.hold, process)?;
-        self.plant(object, root, parent, source)
+        self.plant(object, root, parent, [source, None, None])
     }
 
     /// The driver has answered a call that [`Accounting::begin_dup`] agreed to: the new object's
@@ -269,7 +276,7 @@ impl Accounting {
         Ok(Ticket {
             object: self.forest.objects.name(slot).ok_or(Exhausted)?,
             handle: alloc.object,
-            names: [None; 3],
+            names: [None; 5],
             notes: None,
         })
     }
@@ -289,6 +296,8 @@ impl Accounting {
         if !forest.takes_notes(notes) || forest.device_of(notes) != forest.device_of(parent) {
             return Err(RefusalCause::NoNotes);
         }
+        self.on_one_gpu(alloc.client, alloc.parent, handle)?;
+        let forest = &mut self.forest;
         let notes = forest.keep(notes)?.ok_or(RefusalCause::NotesInFlight)?;
         match self.begin_object(alloc) {
             Ok(ticket) => Ok(Ticket {
@@ -326,6 +335,11 @@ impl Accounting {
         let pool = group.and_then(|group| group.hold);
         let (root, process) = (parent.owner.root, parent.owner.process);
         let parent = parent.slot;
+        let mut uses = [None; 2];
+        for (slot, used) in uses.iter_mut().zip(alloc.uses) {
+            let used = used.map(|used| self.on_one_gpu(alloc.client, alloc.parent, used));
+            *slot = used.transpose()?.map(|(_, used)| used);
+        }
         object.handle = self.new_handle(alloc.client, alloc.object)?;
         object.page = alloc.page;
         if alloc.kind == Kind::Device {
@@ -360,7 +374,8 @@ impl Accounting {
             Kind::GraphicsObject => Some(self.begin_graphics(parent, object.share)?),
             _ => None,
         };
-        self.plant(object, root, parent, context).inspect_err(|_| {
+        let names = [context, uses[0], uses[1]];
+        self.plant(object, root, parent, names).inspect_err(|_| {
             if let Some(context) = context {
                 self.forest.end_graphics(context, Preemption::AsMade);
             }
@@ -415,7 +430,7 @@ impl Accounting {
         object: Object,
         root: Slot,
         parent: Slot,
-        source: Option<Slot>,
+        [source, first, second]: [Option<Slot>; 3],
     ) -> Result<Ticket, RefusalCause> {
         let handle = object.handle;
         let (share, hold, kind) = (object.share, object.hold, object.kind);
@@ -435,7 +450,7 @@ impl Accounting {
             ledger.enter();
         }
         let forest = &mut self.forest;
-        let names = [Some(root), Some(parent), source];
+        let names = [Some(root), Some(parent), source, first, second];
         Ok(Ticket {
             object: forest.objects.name(slot).ok_or(Exhausted)?,
             handle,
@@ -462,7 +477,7 @@ impl Accounting {
         }
     }
 
-    pub(super) fn release_names(&mut self, names: [Option<Ref>; 3]) {
+    pub(super) fn release_names(&mut self, names: impl IntoIterator<Item = Option<Ref>>) {
         for name in names.into_iter().flatten() {
             self.forest.release_name(name);
         }

@@ -12,7 +12,6 @@ use crate::{
         event::{PreemptionOrder, RefusalCause, Ticket},
         forest::is_scheduled,
         ids::ShareId,
-        ledger::Claim,
         object::{Object, Preemption},
         slots::Slot,
     },
@@ -71,14 +70,9 @@ impl Accounting {
     pub(super) fn begin_channel_copy(
         &mut self,
         copy: &mut Object,
-        hold: Option<Slot>,
         source: Option<Slot>,
     ) -> Result<(), RefusalCause> {
         copy.preemption = Preemption::AsMadeRuns;
-        let claim = hold.and_then(|hold| self.accounts.claim_of(hold));
-        if claim.map(Claim::share) != copy.share {
-            return Err(RefusalCause::NotCopyable);
-        }
         // An object from a descriptor was counted as running when it was put there.
         source.map_or(Ok(()), |source| self.forest.begin_schedule(source))
     }
@@ -94,7 +88,7 @@ impl Accounting {
     fn context_of(&self, ticket: &Ticket) -> Option<Slot> {
         let objects = &self.forest.objects;
         let object = objects.get(objects.find(ticket.object)?)?;
-        let [_, _, context] = ticket.names;
+        let [_, _, context, ..] = ticket.names;
         let context = context.filter(|_| object.kind == Kind::GraphicsObject);
         objects.find(context?)
     }

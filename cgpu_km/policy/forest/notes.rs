@@ -64,7 +64,6 @@ impl Forest {
         let channel = channel.filter(is_here);
         let object = notes.and_then(|notes| self.objects.get_mut(notes));
         if let (Some(channel), Some(notes), Some(object)) = (channel, notes, object) {
-            object.noted = object.noted.saturating_add(1);
             object.named = object.named.saturating_add(1);
             self.errors.insert_promised(key(channel), notes);
         } else {
@@ -79,7 +78,6 @@ impl Forest {
         };
         self.errors.remove(key(channel));
         if let Some(object) = self.objects.get_mut(notes) {
-            lower(&mut object.noted, 1);
             lower(&mut object.named, 1);
         }
         self.bury(notes);
@@ -94,32 +92,10 @@ impl Forest {
         if matches!(kind, Some(Kind::Root | Kind::Device)) {
             return false;
         }
-        let mut at = top;
-        while let Some(object) = self.objects.get(at) {
-            step();
-            if object.noted != 0 {
-                return true;
-            }
-            let Some(next) = object.child.or_else(|| self.beside(at, top)) else {
-                return false;
-            };
-            at = next;
-        }
-        false
-    }
-
-    /// The object that comes after all below `slot`, among those below `top`.
-    fn beside(&self, slot: Slot, top: Slot) -> Option<Slot> {
-        let mut at = slot;
-        while at != top {
-            step();
-            let object = self.objects.get(at)?;
-            if object.next.is_some() {
-                return object.next;
-            }
-            at = object.parent?;
-        }
-        None
+        // There are few channels, and few objects have any below them.
+        let is_above = self.objects.get(top).is_some_and(|object| object.child.is_some());
+        let mut notes = self.errors.values();
+        notes.any(|notes| notes == top || is_above && self.is_below(notes, top))
     }
 
     /// Whether a call in flight keeps an object, or one below it.

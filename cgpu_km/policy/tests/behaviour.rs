@@ -549,17 +549,52 @@ fn objects_count_on_their_devices_gpu() {
     );
     assert_eq!(accounting.gpu_of(CLIENT, other), Some(OTHER_GPU));
     assert_eq!(accounting.gpu_of(CLIENT, object(CLIENT.0)), None);
-    // A duplicate below the other device is still memory of the first.
-    accounting
-        .dup(CLIENT, other, object(9), CLIENT, object(DEVICE.0 + 1))
-        .unwrap();
     accounting.free(CLIENT, DEVICE);
-    assert_eq!(
-        (accounting.used(GPU), accounting.used(OTHER_GPU)),
-        (100, 200)
-    );
+    assert_eq!((accounting.used(GPU), accounting.used(OTHER_GPU)), (0, 200));
     accounting.free(CLIENT, other);
     assert_eq!((accounting.used(GPU), accounting.used(OTHER_GPU)), (0, 0));
+}
+
+#[test]
+fn what_is_used_together_is_of_one_gpu() {
+    let mut accounting = accounting(1 << 30);
+    accounting.add_share(OTHER_GPU, 1 << 30).unwrap();
+    let [there, here_memory, there_memory, copy] = [object(4), object(5), object(6), object(7)];
+    accounting.device(CLIENT, there, OTHER_GPU).unwrap();
+    for (device, memory) in [(DEVICE, here_memory), (there, there_memory)] {
+        let memory = memory_request(CLIENT, device, memory, 10);
+        accounting.alloc(&memory).unwrap();
+    }
+    for (device, memory, expected) in [
+        (DEVICE, here_memory, Ok(())),
+        (there, there_memory, Ok(())),
+        (there, here_memory, Err(RefusalCause::OtherGpu)),
+        (DEVICE, there_memory, Err(RefusalCause::OtherGpu)),
+        (object(CLIENT.0), here_memory, Err(RefusalCause::OtherGpu)),
+        (object(9), here_memory, Err(RefusalCause::UnknownObject)),
+    ] {
+        let begun = accounting.begin_named_map(CLIENT, device, memory);
+        assert_eq!(begun.map(|ticket| accounting.end_named_map(ticket)), expected);
+        // For a channel, its control page and its address space.
+        for place in 0..2 {
+            let mut channel = channel_request(CLIENT, device, object(20), 1);
+            channel.uses[place] = Some(memory);
+            let made = accounting.alloc(&channel);
+            assert_eq!(made.is_ok(), expected.is_ok(), "{device:?} {memory:?}");
+            accounting.free(CLIENT, object(20));
+        }
+        // A copy is of its original's GPU.
+        let copied = accounting.dup(CLIENT, device, copy, CLIENT, memory);
+        assert_eq!(copied, expected);
+        accounting.free(CLIENT, copy);
+    }
+    // While a call names them, the names stay theirs.
+    let ticket = accounting.begin_named_map(CLIENT, DEVICE, here_memory).unwrap();
+    accounting.free(CLIENT, here_memory);
+    let again = memory_request(CLIENT, there, here_memory, 10);
+    assert_eq!(accounting.alloc(&again), Err(RefusalCause::HandleInUse));
+    accounting.end_named_map(ticket);
+    accounting.alloc(&again).unwrap();
 }
 
 #[test]

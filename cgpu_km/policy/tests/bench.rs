@@ -44,6 +44,7 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: u32) -> Alloc {
         page: PageSize::Huge,
         engine: None,
         memory: None,
+        uses: [None; 2],
     }
 }
 

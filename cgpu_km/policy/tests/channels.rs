@@ -442,6 +442,6 @@ fn a_group_is_not_copied_to_another_gpu() {
     accounting.device(CLIENT, there, OTHER).unwrap();
     accounting.context(group).unwrap();
     let refused = accounting.dup(CLIENT, there, copy, CLIENT, group);
-    assert_eq!(refused, Err(RefusalCause::NotCopyable));
+    assert_eq!(refused, Err(RefusalCause::OtherGpu));
     accounting.dup(CLIENT, DEVICE, copy, CLIENT, group).unwrap();
 }

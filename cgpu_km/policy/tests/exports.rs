@@ -239,7 +239,7 @@ fn an_exported_group_stays_on_its_gpu() {
     accounting.add_share(OTHER, u64::MAX).unwrap();
     accounting.device(READER, there, OTHER).unwrap();
     let refused = accounting.begin_import(&places(READER, 0, &[COPY]), there);
-    assert_eq!(refused.unwrap_err(), RefusalCause::NotCopyable);
+    assert_eq!(refused.unwrap_err(), RefusalCause::OtherGpu);
     assert_eq!(accounting.import(0, &[COPY]), Ok(1));
 }
 

@@ -491,8 +491,8 @@ fn rm_map(
     range: ObjectHandle,
     length: u64,
 ) -> Result<(), RefusalCause> {
-    let ticket = accounting.begin_rm_map(CLIENT, range, DEVICE, length);
-    ticket.map(|ticket| accounting.end_rm_map(ticket))
+    let ticket = accounting.begin_rm_map(CLIENT, DEVICE, range, (DEVICE, length));
+    ticket.map(|ticket| accounting.end_named_map(ticket))
 }
 
 #[test]
@@ -553,13 +553,13 @@ fn range_with_mappings_is_not_replaced() {
     let mut accounting = accounting(1 << 30);
     lazy_range(&mut accounting);
     accounting.child(DEVICE, COPY).unwrap();
-    let ticket = accounting.begin_rm_map(CLIENT, RANGE, COPY, PAGE).unwrap();
+    let ticket = accounting.begin_rm_map(CLIENT, DEVICE, RANGE, (COPY, PAGE)).unwrap();
     for object in [RANGE, COPY] {
         accounting.free(CLIENT, object);
         let again = accounting.begin_alloc(&request(CLIENT, DEVICE, object));
         assert!(again.is_err(), "the name was given away");
     }
-    accounting.end_rm_map(ticket);
+    accounting.end_named_map(ticket);
     accounting.child(DEVICE, RANGE).unwrap();
 }
 
@@ -572,7 +572,7 @@ fn a_doorbell_is_mapped_by_nobody() {
         ..request(CLIENT, DEVICE, MEMORY)
     };
     accounting.alloc(&bell).unwrap();
-    let refused = accounting.begin_rm_map(CLIENT, RANGE, MEMORY, PAGE);
+    let refused = accounting.begin_rm_map(CLIENT, DEVICE, RANGE, (MEMORY, PAGE));
     assert_eq!(refused.unwrap_err(), RefusalCause::Doorbell);
     assert_eq!(
         made(&mut accounting, FAR, PAGE),

@@ -201,7 +201,8 @@ fn unknown_controls_pass_on_own_objects_and_count() {
 /// An argument of `size` bytes that names a client, and memory at 12, and the status that comes
 /// back.
 fn dma(program: &mut Program, code: u32, size: usize, client: u32, memory: u32) -> u32 {
-    let outer = words(size, &[(0, client), (8, RANGE), (12, memory)]);
+    let named = [(0, client), (4, DEVICE), (8, RANGE), (12, memory)];
+    let outer = words(size, &named);
     program.seen.clear();
     program.call(&CONTROL, code, &outer, size - 8)
 }
@@ -240,7 +241,13 @@ fn the_gpu_forgets_at_once_what_is_unmapped() {
         let mut program = with(GRAPHICS);
         let outer = words(
             size,
-            &[(0, CLIENT), (8, RANGE), (12, DEVICE), (at, u32::MAX)],
+            &[
+                (0, CLIENT),
+                (4, DEVICE),
+                (8, RANGE),
+                (12, DEVICE),
+                (at, u32::MAX),
+            ],
         );
         assert_eq!(program.try_call(&CONTROL, code, &outer), Ok(0));
         assert_eq!(get32(&program.seen[0].parts[0], at), !defer);
@@ -253,7 +260,7 @@ fn page_tables_of_what_rm_maps_are_charged() {
     let mut program = with(GRAPHICS);
     let overhead = |program: &Program| program.accounting.share(GPU).expect("a share").overhead;
     let map = |program: &mut Program, length: u64| {
-        let mut outer = words(64, &[(0, CLIENT), (8, RANGE), (12, DEVICE)]);
+        let mut outer = words(64, &[(0, CLIENT), (4, DEVICE), (8, RANGE), (12, DEVICE)]);
         put64(&mut outer, 24, length);
         program.seen.clear();
         assert_eq!(
@@ -323,8 +330,10 @@ fn channel_errors_go_to_a_known_context() {
     let code = NV_ESC_RM_ALLOC_CONTEXT_DMA2;
     assert_eq!(program.call(&CONTROL, code, &outer, 48), 0);
     assert_eq!(channel(&mut program, DMA + 1, DMA), 0);
-    let memory = ObjectHandle(MEMORY);
-    program.accounting.free(ClientHandle(CLIENT), memory);
+    for object in [DMA + 1, MEMORY] {
+        let object = ObjectHandle(object);
+        program.accounting.free(ClientHandle(CLIENT), object);
+    }
     assert_eq!(channel(&mut program, DMA + 2, DMA), NOT_FOUND);
     assert_eq!(program.call(&CONTROL, code, &outer, 48), NOT_FOUND);
 }

@@ -25,6 +25,7 @@ fn program() -> Program {
 fn call(program: &mut Program, code: u32, object: u32, descriptor: u32, at: usize) -> u32 {
     let mut outer = vec![0; (code >> 16 & 0xff) as usize];
     put32(&mut outer, 0, CLIENT);
+    put32(&mut outer, 4, DEVICE);
     put32(&mut outer, 8, object);
     if outer.len() > 48 {
         put32(&mut outer, 48, descriptor);

@@ -295,11 +295,10 @@ impl Reference {
         }
         let below = self.find((client, parent));
         let below = below.ok_or(NvStatus::NV_ERR_OBJECT_NOT_FOUND)?;
-        self.check_handle(name)?;
-        let is_channel = matches!(from.kind, Kind::Channel | Kind::ChannelGroup);
-        if is_channel && self.objects[&below].gpu != from.gpu {
-            return Err(NvStatus::NV_ERR_INVALID_ARGUMENT);
+        if self.objects[&below].gpu != from.gpu {
+            return Err(NvStatus::NV_ERR_INVALID_DEVICE);
         }
+        self.check_handle(name)?;
         let number = self.add(name, Some(below), from.kind);
         self.object_mut(number).cost = from.cost;
         let process = self.process_of(number);

@@ -358,15 +358,15 @@ impl Client {
         alloc(self.ctl, self.handle, parent, handle, class, params)
     }
 
-    /// Asks for a group of channels in an address space that is not there: `handle`, and the one
-    /// after it. The driver refuses it with lines in the log. An error says that it did not.
-    pub fn refused_group(&self, handle: u32) -> Result<(), String> {
-        let mut params = [0; 20];
-        put_u32(&mut params, 8, handle + 1);
-        put_u32(&mut params, 12, 1);
-        match self.alloc(DEVICE_HANDLE, handle, CHANNEL_GROUP, &mut params) {
+    /// Asks for a channel in no group that has a share of a group's state. The driver refuses it
+    /// with lines in the log. An error says that it did not.
+    pub fn refused_channel(&self, handle: u32) -> Result<(), String> {
+        let mut params = [0; 368];
+        put_u32(&mut params, 24, handle + 1);
+        put_u32(&mut params, 128, COMPUTE);
+        match self.alloc(DEVICE_HANDLE, handle, CHANNEL, &mut params) {
             Err(Failure::Status(_)) => Ok(()),
-            other => Err(format!("a group in no address space: {other:?}")),
+            other => Err(format!("a share of no group's state: {other:?}")),
         }
     }
 

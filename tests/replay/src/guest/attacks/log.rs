@@ -23,8 +23,8 @@ pub(super) const ATTACKS: &[Own] = &[
     },
     Own {
         name: "the host's log filled by refused calls",
-        function: "kernel_channel_group_api.c:kchangrpapiConstruct_IMPL",
-        run: || filled(Groups::new),
+        function: "kernel_channel.c:kchannelConstruct_IMPL",
+        run: || filled(Channels::new),
     },
     Own {
         name: "the host's log filled by refused mappings",
@@ -126,18 +126,18 @@ impl Writer for Frees {
     }
 }
 
-/// Groups of channels in an address space that is not there.
-struct Groups(rm::Client);
+/// Channels in no group that have a share of a group's state.
+struct Channels(rm::Client);
 
-impl Groups {
+impl Channels {
     fn new(place: Place) -> Result<Self, String> {
         open_client(&place.folder("attacker")).map(Self)
     }
 }
 
-impl Writer for Groups {
+impl Writer for Channels {
     fn call(&mut self) -> Verdict {
-        self.0.refused_group(OWN)
+        self.0.refused_channel(OWN)
     }
 
     fn close(self) {

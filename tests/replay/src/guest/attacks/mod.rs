@@ -17,6 +17,7 @@
 //! An attack names the function of the driver that lets it through or refuses it, `file:function`;
 //! that these exist is checked by `tests/abi/functions.py`.
 
+mod across;
 mod attack;
 mod channels;
 mod clients;
@@ -162,6 +163,7 @@ fn own() -> impl Iterator<Item = &'static Own> {
         log::ATTACKS,
         host_memory::ATTACKS,
         groups::ATTACKS,
+        across::ATTACKS,
         crowds::ATTACKS,
     ]
     .into_iter()

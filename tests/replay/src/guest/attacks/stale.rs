@@ -101,7 +101,7 @@ const PIECE: u64 = 2 * MIB;
 /// The part of each that is mapped.
 const PAGE: u64 = 4096;
 const FIRST: u32 = 0x5c00_0100;
-const SECRET: u32 = 0x5ec2_e700;
+pub(super) const SECRET: u32 = 0x5ec2_e700;
 const SCRIBBLE: u32 = 0xbad0_0000;
 
 /// How the program reaches the memory afterwards.
@@ -127,7 +127,7 @@ pub(super) struct Program {
 
 /// A piece that is mapped.
 #[derive(Clone, Copy)]
-struct Piece {
+pub(super) struct Piece {
     fd: i32,
     address: u64,
     /// As the driver names the mapping.
@@ -142,9 +142,14 @@ fn folder_of(place: Place, name: &str) -> String {
 }
 
 fn client_in(folder: &str) -> Result<rm::Client, String> {
+    client_on(folder, GPU)
+}
+
+/// A client with a device of this GPU.
+pub(super) fn client_on(folder: &str, gpu: u32) -> Result<rm::Client, String> {
     let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
-    let number = device_instance(&control, GPU)?;
-    say("client", rm::Client::open(folder, GPU, number))
+    let number = device_instance(&control, gpu)?;
+    say("client", rm::Client::open(folder, gpu, number))
 }
 
 fn say<T>(what: &str, result: Result<T, impl std::fmt::Display>) -> Result<T, String> {
@@ -170,20 +175,20 @@ fn write(address: u64, value: u32) {
 impl Program {
     /// One in `name`, which writes `value` and the number of the piece into each.
     pub(super) fn new(place: Place, name: &str, value: u32) -> Result<Self, String> {
+        Self::on(place, name, GPU, value)
+    }
+
+    /// The same on this GPU.
+    pub(super) fn on(place: Place, name: &str, gpu: u32, value: u32) -> Result<Self, String> {
         let folder = folder_of(place, name);
-        let client = client_in(&folder)?;
+        let client = client_on(&folder, gpu)?;
         let mut pieces = Vec::new();
         for piece in 0..PIECES {
             let handle = FIRST + piece;
             say("memory", client.memory(handle, PIECE))?;
-            let path = format!("{folder}/nvidia{GPU}");
-            let fd = say(&path, sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
-            let names = (client.handle, rm::DEVICE_HANDLE, handle);
-            let told = rm::map(client.ctl, names, PAGE, rm::MAP_OF_MEMORY, fd);
-            let told = say("RM_MAP_MEMORY", told)?;
-            let address = page_of(fd)?;
-            write(address, value | piece);
-            pieces.push(Piece { fd, address, told });
+            let mapped = mapped(&folder, &client, (rm::DEVICE_HANDLE, handle), gpu)?;
+            write(mapped.address, value | piece);
+            pieces.push(mapped);
         }
         Ok(Self { client, pieces })
     }
@@ -230,8 +235,27 @@ impl Program {
     }
 }
 
+/// A page of memory of a client, mapped by way of this device and a file of this GPU.
+pub(super) fn mapped(
+    folder: &str,
+    client: &rm::Client,
+    (device, memory): (u32, u32),
+    gpu: u32,
+) -> Result<Piece, String> {
+    let path = format!("{folder}/nvidia{gpu}");
+    let fd = say(&path, sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
+    let names = (client.handle, device, memory);
+    let told = rm::map(client.ctl, names, PAGE, rm::MAP_OF_MEMORY, fd);
+    let page = say("RM_MAP_MEMORY", told).and_then(|told| Ok((told, page_of(fd)?)));
+    if page.is_err() {
+        let _ = sys::close(fd);
+    }
+    let (told, address) = page?;
+    Ok(Piece { fd, address, told })
+}
+
 /// Unmaps and closes pieces.
-fn give_up(pieces: &[Piece]) {
+pub(super) fn give_up(pieces: &[Piece]) {
     for piece in pieces {
         // SAFETY: Pages of this program's own.
         let _ = unsafe { sys::munmap(piece.address, PAGE) };
@@ -258,9 +282,14 @@ fn count(pieces: &[Piece], late: bool, look: impl Fn(u64) -> bool) -> usize {
     pieces.iter().filter(reaches).count()
 }
 
-/// How many pieces a neighbour's secret is read from. All that can be written to are written to.
+/// How many pieces a neighbour's secret is read from.
+pub(super) fn secrets(pieces: &[Piece], late: bool) -> usize {
+    count(pieces, late, |address| read(address) & !0xff == SECRET)
+}
+
+/// The same. All that can be written to are written to.
 fn spoil(pieces: &[Piece], late: bool) -> usize {
-    let seen = count(pieces, late, |address| read(address) & !0xff == SECRET);
+    let seen = secrets(pieces, late);
     let _ = count(pieces, late, |address| {
         write(address, SCRIBBLE);
         true

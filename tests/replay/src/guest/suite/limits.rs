@@ -250,7 +250,7 @@ fn waits() -> Verdict {
             return 2;
         };
         loop {
-            if client.refused_group(OBJECT).is_err() {
+            if client.refused_channel(OBJECT).is_err() {
                 return 3;
             }
         }

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a call uses together has to be of one GPU.
+//!
+//! A client can have devices of several GPUs, and a call names a device and memory apart. The
+//! driver does not compare them. It takes the place that the memory has on its own GPU for a place
+//! on the device's, where it is whoever's: for a mapping through BAR1 (`memMap_IMPL()`,
+//! mapping_cpu.c), for one into a range of addresses (`dmaAllocMapping_GM107()`,
+//! virt_mem_allocator_gm107.c), for a channel's control page
+//! (`kchannelCreateUserdMemDesc_GV100()`, kernel_channel_gv100.c), and for a debugger
+//! (`_nv83deMapMemoryIntoGrdbgClient()`, kernel_sm_debugger_session_ctrl.c). Of an address space of
+//! another GPU it takes a null pointer (`dmaUpdateVASpace_GF100()`, virt_mem_allocator_gm107.c).
+//!
+//! A copy is of its original's GPU, so it cannot be below a device of another one
+//! ([`RefusalCause::OtherGpu`]). So an object's GPU is that of the device above it.
+
+use crate::{
+    nvidia::handle::{ClientHandle, ObjectHandle},
+    policy::{
+        accounting::Accounting,
+        event::{RefusalCause, RmMapTicket},
+        slots::Slot,
+    },
+};
+
+impl Accounting {
+    /// The driver is about to reach memory by way of a device, a subdevice, a debugger, or for
+    /// memory that belongs to no GPU the client. Both keep their names until
+    /// [`Accounting::end_named_map`].
+    ///
+    /// # Errors
+    ///
+    /// The memory is another GPU's; or what one of the handles means is not known.
+    pub fn begin_named_map(
+        &mut self,
+        client: ClientHandle,
+        by: ObjectHandle,
+        memory: ObjectHandle,
+    ) -> Result<RmMapTicket, RefusalCause> {
+        let (device, memory) = self.on_one_gpu(client, by, memory)?;
+        Ok(self.name_map([Some(device), Some(memory), None]))
+    }
+
+    /// The driver has answered a call that [`Accounting::begin_named_map`] or
+    /// [`Accounting::begin_rm_map`] agreed to.
+    pub fn end_named_map(&mut self, ticket: RmMapTicket) {
+        self.release_names(ticket.names);
+    }
+
+    /// Holds what a mapping names.
+    pub(super) fn name_map(&mut self, names: [Option<Slot>; 3]) -> RmMapTicket {
+        RmMapTicket {
+            names: names.map(|slot| self.forest.hold_name(slot?)),
+        }
+    }
+
+    /// Two objects that a call uses together; they are of one GPU.
+    pub(super) fn on_one_gpu(
+        &self,
+        client: ClientHandle,
+        one: ObjectHandle,
+        other: ObjectHandle,
+    ) -> Result<(Slot, Slot), RefusalCause> {
+        let one = self.forest.named(client, one)?;
+        let other = self.forest.named(client, other)?;
+        if one.object.share == other.object.share {
+            Ok((one.slot, other.slot))
+        } else {
+            Err(RefusalCause::OtherGpu)
+        }
+    }
+}
