@@ -19,10 +19,13 @@
 //!
 //! A task sleeps without `mmap_lock`, so other threads of its process map, unmap and fault as they
 //! like. Even its own mapping may go. The task holds the file, which holds this module. After the
-//! sleep it uses nothing else of the mapping: the kernel repeats the fault. A kill ends the sleep,
-//! and so does any signal if the program itself made the access. If the kernel cannot repeat a
-//! fault (a futex on such an address), the access fails, because letting it pass would give the
-//! page to all. An access of a task that exits fails too, because no signal would wake it.
+//! sleep it uses nothing else of the mapping: the kernel repeats the fault. Any signal ends the
+//! sleep.
+//!
+//! Only a program's own instruction waits so. An access of the kernel, in a system call or as a
+//! task exits, fails at once, and the call gives `EFAULT`. The task may hold a lock that the whole
+//! host waits for: SIOCGIFCONF copies to the program under that of all network devices. No signal
+//! would wake a task that exits. Programs ring doorbells by stores.
 //!
 //! # Locks
 //!
@@ -36,7 +39,7 @@ mod files;
 use super::base::{
     file_ref::FileRef,
     vma::{LockedVma, PageFault},
-    wait::{is_exiting, Completion},
+    wait::Completion,
 };
 use crate::policy::sched::Position;
 use core::{ops::ControlFlow, ptr::NonNull};
@@ -279,15 +282,11 @@ pub(super) unsafe fn fault(
         Touched::Passed => return pass(),
         Touched::Wait(opened) => opened,
     };
-    // A task that exits (`mm_release()` writes to where the program said) gets no signal any more.
-    if is_exiting() || !fault.has(bindings::fault_flag_FAULT_FLAG_ALLOW_RETRY) {
+    // The kernel's own access may be made under any of its locks.
+    let by_program = fault.has(bindings::fault_flag_FAULT_FLAG_USER);
+    if !by_program || !fault.has(bindings::fault_flag_FAULT_FLAG_ALLOW_RETRY) {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     }
-    if fault.has(bindings::fault_flag_FAULT_FLAG_RETRY_NOWAIT) {
-        return bindings::vm_fault_reason_VM_FAULT_RETRY;
-    }
-    let by_program = fault.has(bindings::fault_flag_FAULT_FLAG_USER)
-        && fault.has(bindings::fault_flag_FAULT_FLAG_INTERRUPTIBLE);
     let gate = file.gate().clone();
     let held = NonNull::new(fault.file());
     // SAFETY: The mapping holds its file until the lock is released.
@@ -298,11 +297,7 @@ pub(super) unsafe fn fault(
     gate.blocked.fetch_add(1, Relaxed);
     gate.times_blocked.fetch_add(1, Relaxed);
     // However the wait ends, the kernel does the fault anew, after the signal if there is one.
-    let _ = if by_program {
-        opened.wait_interruptible()
-    } else {
-        opened.wait_freezable()
-    };
+    let _ = opened.wait_interruptible();
     gate.blocked.fetch_sub(1, Relaxed);
     drop(opened);
     drop(gate);

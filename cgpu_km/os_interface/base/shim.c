@@ -266,20 +266,6 @@ void cgpu_shim_become_running(void)
 	__set_current_state(TASK_RUNNING);
 }
 
-bool cgpu_shim_is_exiting(void)
-{
-	return current->flags & PF_EXITING;
-}
-
-/*
- * wait_for_completion_killable(), in which the machine can go to sleep. What the task holds
- * meanwhile is waited for by programs alone, which are frozen too.
- */
-int cgpu_shim_wait_freezable(struct completion *done)
-{
-	return wait_for_completion_state(done, TASK_KILLABLE | TASK_FREEZABLE_UNSAFE);
-}
-
 /*
  * After a signal the system call begins anew, so that a program does not notice the signal, and a
  * task can be frozen, stopped or traced while it waits.

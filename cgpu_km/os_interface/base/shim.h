@@ -62,8 +62,6 @@ void cgpu_shim_give_mapping(struct file *file, struct address_space *mapping);
 void cgpu_shim_drop_mapping(struct address_space *mapping);
 void cgpu_shim_become_idle(void);
 void cgpu_shim_become_running(void);
-bool cgpu_shim_is_exiting(void);
-int cgpu_shim_wait_freezable(struct completion *done);
 int cgpu_shim_sleep_until_signal(unsigned int milliseconds);
 void cgpu_shim_release_fault_lock(struct vm_fault *vmf);
 bool cgpu_shim_frame_is_memory(unsigned long frame);

@@ -85,12 +85,6 @@ pub fn sleep_until_signal(milliseconds: u32) -> Result {
     to_result(unsafe { extra::cgpu_shim_sleep_until_signal(milliseconds) })
 }
 
-/// Whether the calling task exits: it gets no signal any more.
-pub(in crate::os_interface) fn is_exiting() -> bool {
-    // SAFETY: Looks at the current task.
-    unsafe { extra::cgpu_shim_is_exiting() }
-}
-
 /// Something that happens once.
 #[pin_data]
 pub(in crate::os_interface) struct Completion {
@@ -124,12 +118,6 @@ impl Completion {
     pub(in crate::os_interface) fn wait_killable(&self) -> Result {
         // SAFETY: `new` initialized the completion.
         to_result(unsafe { bindings::wait_for_completion_killable(self.inner.get().cast()) })
-    }
-
-    /// As [`Self::wait_killable`], for as long as it takes: the machine can be suspended meanwhile.
-    pub(in crate::os_interface) fn wait_freezable(&self) -> Result {
-        // SAFETY: `new` initialized the completion.
-        to_result(unsafe { extra::cgpu_shim_wait_freezable(self.inner.get().cast()) })
     }
 
     /// Waits until it happens; `ERESTARTSYS` if a signal comes for the calling task before.

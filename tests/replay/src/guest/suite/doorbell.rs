@@ -18,7 +18,7 @@ use super::mappings::{
 use crate::{
     guest::{
         instance::Instance,
-        process::{in_child, spawn},
+        process::{in_child, spawn, unshare},
         rm,
         tools::{at, device_instance, equal, fails, holds, sys, tests, Verdict, GIB, GPU},
     },
@@ -32,7 +32,8 @@ tests! {
     "doorbell: other registers wait as well" => other_registers;
     "doorbell: killed while blocked" => killed;
     "doorbell: killed threads do not wait as they exit" => exits;
-    "doorbell: frozen while blocked in the kernel" => frozen;
+    "doorbell: frozen while blocked" => frozen;
+    "doorbell: system calls do not wait" => in_system_calls;
     "doorbell: a signal is served while blocked" => signalled;
     "doorbell: fork while blocked" => forked;
     "doorbell: what a child has is taken away too" => inherited;
@@ -357,20 +358,11 @@ fn exits() -> Verdict {
 /// The freezer's own state of a group of processes.
 const FREEZER: &str = "/tmp/freezer";
 
-/// A task that is blocked in a system call can be frozen, as it is before the machine sleeps.
+/// A task that is blocked can be frozen, as it is before the machine sleeps.
 fn frozen() -> Verdict {
     let bell = Bell::new("bellfrozen")?;
     suspend(&bell.instance, true)?;
-    let child = spawn(|| {
-        let mut ends = [0; 2];
-        // SAFETY: room for two descriptors; the kernel checks the address.
-        unsafe {
-            libc::pipe(ends.as_mut_ptr());
-            libc::write(ends[1], bell.address as *const libc::c_void, 4);
-        }
-        0
-    });
-    let child = sys("fork", child)?;
+    let child = bell.ringer(7)?;
     wait_blocked(&bell.instance, 1)?;
     while_frozen(child, || Ok(()))?;
     // Thawed, it is blocked as before.
@@ -378,6 +370,71 @@ fn frozen() -> Verdict {
     wait_blocked(&bell.instance, 1)?;
     suspend(&bell.instance, false)?;
     equal("ended", &ended(child)?, &0)?;
+    equal("rung", &bell.direct.rung(), &7)?;
+    bell.end()
+}
+
+/// A system call that uses an address of the program: 0, or its errno.
+type Reaches = fn(u64) -> i32;
+
+/// Writes what is at an address to a pipe.
+fn write_from(address: u64) -> i32 {
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors; the kernel checks the address.
+    let written = unsafe {
+        libc::pipe(ends.as_mut_ptr());
+        libc::write(ends[1], address as *const libc::c_void, 4)
+    };
+    if written < 0 {
+        os::errno()
+    } else {
+        0
+    }
+}
+
+/// Has the kernel copy the addresses of a new network namespace to an address. It does so under the
+/// lock of all network devices of the host (RTNL).
+fn addresses_to(address: u64) -> i32 {
+    // `struct ifreq`: a name, then flags (IFF_UP). Loopback gets its address with that.
+    let mut request = [0_u8; 40];
+    request[..2].copy_from_slice(b"lo");
+    request[16] = 1;
+    // `struct ifconf`: the length of the room, then its address.
+    let mut room = [0_u8; 16];
+    room[..4].copy_from_slice(&4096_u32.to_ne_bytes());
+    room[8..].copy_from_slice(&address.to_ne_bytes());
+    // SAFETY: takes no pointer.
+    let socket = || match unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0) } {
+        -1 => Err(os::errno()),
+        socket => Ok(socket),
+    };
+    let asked = unshare(libc::CLONE_NEWNET)
+        .and_then(|()| socket())
+        .and_then(|socket| {
+            os::ioctl(socket, libc::SIOCSIFFLAGS as u32, &mut request)?;
+            os::ioctl(socket, libc::SIOCGIFCONF as u32, &mut room)
+        });
+    asked.map_or_else(|errno| errno, |_| 0)
+}
+
+/// A task that slept in a system call would keep what that has locked.
+fn in_system_calls() -> Verdict {
+    const CALLS: [(&str, Reaches); 2] = [("write", write_from), ("SIOCGIFCONF", addresses_to)];
+    let bell = Bell::new("bellcalls")?;
+    let memory: &[AtomicU64; 512] = os::shared()?;
+    suspend(&bell.instance, true)?;
+    for (name, reaches) in CALLS {
+        let made_with = |address| sys("fork", spawn(|| reaches(address)));
+        let ordinary = made_with(memory.as_ptr() as u64)?;
+        equal(name, &ended(ordinary)?, &0)?;
+        let status = ended(made_with(bell.address)?);
+        if status.is_err() {
+            // So that the machine can go on.
+            suspend(&bell.instance, false)?;
+        }
+        equal(name, &status?, &(libc::EFAULT << 8))?;
+    }
+    equal("rung", &bell.direct.rung(), &0)?;
     bell.end()
 }
 
