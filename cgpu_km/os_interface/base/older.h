@@ -10,6 +10,10 @@
 #include <linux/mm.h>
 #include <linux/mmap_lock.h>
 #include <linux/workqueue.h>
+/* Locks of files had no header of their own. */
+#ifdef HAS_file_lock
+#include <linux/filelock.h>
+#endif
 
 /* The flags of a mapping were written to. Whoever did held the lock for writing as well. */
 #ifndef HAS_vm_flags_set
@@ -43,6 +47,13 @@ static inline pmd_t pmdp_get_lockless(pmd_t *entry)
 /* There were no shadow stacks, for whose entries the mapping has to be known. */
 #ifndef HAS_pte_mkwrite_novma
 #define pte_mkwrite_novma pte_mkwrite
+#endif
+
+#ifndef HAS_lock_is_unlock
+static inline bool lock_is_unlock(struct file_lock *lock)
+{
+	return lock->fl_type == F_UNLCK;
+}
 #endif
 
 #ifndef HAS_get_file_active

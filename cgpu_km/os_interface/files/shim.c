@@ -155,6 +155,16 @@ static int map_shown(struct file *file, struct vm_area_struct *vma)
 }
 #endif
 
+/*
+ * flock() and fcntl(): no file has a lock. The inode is the driver's, and it would have the locks
+ * of all tenants and of the host's programs, which would wait for each other. To unlock does
+ * nothing; the kernel does so for each file that is closed while anybody has a lock there.
+ */
+static int no_lock(struct file *file, int command, struct file_lock *lock)
+{
+	return lock_is_unlock(lock) ? 0 : -ENOLCK;
+}
+
 /* The operations of a session's file. What the driver lacks stays missing. */
 CGPU_FITS(struct operations, cgpu_file_operations);
 void cgpu_shim_file_operations(struct cgpu_file_operations *place, const struct file *real,
@@ -168,6 +178,8 @@ void cgpu_shim_file_operations(struct cgpu_file_operations *place, const struct 
 		.table = {
 			.owner = THIS_MODULE,
 			.release = ours->release,
+			.lock = no_lock,
+			.flock = no_lock,
 		},
 		.entered = ours->entered,
 	};

@@ -26,6 +26,7 @@ tests! {
     "files: killed in the middle of calls" => killed;
     "files: rmmod is refused while a file is open" => busy_module;
     "files: IOCTL_XFER_CMD does not pass a limit" => xfer;
+    "files: none takes a lock" => locks;
 }
 
 /// The proxy nodes of an instance on the first GPU.
@@ -222,5 +223,79 @@ fn xfer() -> Verdict {
     holds("more than the limit was granted", !made)?;
     equal("used", &instance.used()?, &0)?;
     client.close();
+    Ok(())
+}
+
+/// The result of a call that returns -1 if it fails.
+fn result_of(returned: i32) -> Result<(), i32> {
+    match returned {
+        -1 => Err(os::errno()),
+        _ => Ok(()),
+    }
+}
+
+fn flock(fd: i32, operation: i32) -> Result<(), i32> {
+    // SAFETY: takes no pointer.
+    result_of(unsafe { libc::flock(fd, operation | libc::LOCK_NB) })
+}
+
+/// Sets a lock of the whole file by `fcntl`, of the process or of the open file, or asks for one.
+fn record_lock(fd: i32, command: i32, kind: i32) -> Result<(), i32> {
+    // SAFETY: zeros are a value of it.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    // SAFETY: the lock lives over the call.
+    result_of(unsafe { libc::fcntl(fd, command, &raw mut lock) })
+}
+
+/// Whether a file has no lock, and can give one up that is not there.
+fn has_no_locks(fd: i32) -> Verdict {
+    for operation in [libc::LOCK_SH, libc::LOCK_EX] {
+        fails("flock", flock(fd, operation), libc::ENOLCK)?;
+    }
+    sys("flock that unlocks", flock(fd, libc::LOCK_UN))?;
+    for command in [libc::F_SETLK, libc::F_OFD_SETLK] {
+        for kind in [libc::F_RDLCK, libc::F_WRLCK] {
+            fails("fcntl", record_lock(fd, command, kind), libc::ENOLCK)?;
+        }
+        sys("unlock", record_lock(fd, command, libc::F_UNLCK))?;
+    }
+    // Nor does it tell of the host's.
+    for command in [libc::F_GETLK, libc::F_OFD_GETLK] {
+        let asked = record_lock(fd, command, libc::F_WRLCK);
+        fails("who has a lock", asked, libc::ENOLCK)?;
+    }
+    // SAFETY: takes no pointer.
+    let leased = result_of(unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK) });
+    fails("lease", leased, libc::EINVAL)
+}
+
+fn locks() -> Verdict {
+    let (one, two) = (Instance::new("locka", GIB)?, Instance::new("lockb", GIB)?);
+    for node in NODES {
+        let proxied = [
+            open_node(&one.folder(), node)?,
+            open_node(&two.folder(), node)?,
+        ];
+        for fd in proxied {
+            has_no_locks(fd)?;
+        }
+        // The host's programs have locks of the driver's node.
+        let (host, other) = (open_node("/dev", node)?, open_node("/dev", node)?);
+        sys("the host's flock", flock(host, libc::LOCK_EX))?;
+        let set = record_lock(host, libc::F_OFD_SETLK, libc::F_WRLCK);
+        sys("the host's fcntl", set)?;
+        // An end of a tenant's file does not end them.
+        for fd in proxied {
+            has_no_locks(fd)?;
+            sys("close", os::close(fd))?;
+        }
+        fails("flock", flock(other, libc::LOCK_EX), libc::EWOULDBLOCK)?;
+        let set = record_lock(other, libc::F_OFD_SETLK, libc::F_WRLCK);
+        fails("fcntl", set, libc::EAGAIN)?;
+        for fd in [host, other] {
+            sys("close", os::close(fd))?;
+        }
+    }
     Ok(())
 }
