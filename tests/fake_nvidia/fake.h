@@ -282,7 +282,7 @@ void *fake_alloc(size_t size);
 void *fake_zalloc(size_t size);
 void fake_free(const void *p);
 extern atomic64_t fake_bytes, fake_allocations;
-extern atomic_t fake_files, fake_mappings, fake_events, fake_faults;
+extern atomic_t fake_files, fake_mappings, fake_events, fake_faults, fake_held_maps;
 /* Files of other GPUs that kernel threads were seen to have in their tables. */
 extern atomic_t fake_others_files;
 

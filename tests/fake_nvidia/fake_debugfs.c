@@ -219,9 +219,10 @@ static int refs_show(struct seq_file *m, void *v)
 	}
 	inode_show(m, "uvm", "/dev/nvidia-uvm");
 	seq_printf(m, "others_files: %d\n", atomic_read(&fake_others_files));
-	seq_printf(m, "files: %d\nmappings: %d\nevents: %d\nfaults: %d\n",
+	seq_printf(m, "files: %d\nmappings: %d\nevents: %d\nfaults: %d\nheld_maps: %d\n",
 		   atomic_read(&fake_files), atomic_read(&fake_mappings),
-		   atomic_read(&fake_events), atomic_read(&fake_faults));
+		   atomic_read(&fake_events), atomic_read(&fake_faults),
+		   atomic_read(&fake_held_maps));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(refs);

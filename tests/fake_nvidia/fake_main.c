@@ -36,7 +36,7 @@ struct fake_gpu *fake_gpus;
 struct cdev fake_cdev_ctl, fake_cdev_uvm;
 dev_t fake_uvm_dev;
 atomic64_t fake_bytes, fake_allocations;
-atomic_t fake_files, fake_mappings, fake_events, fake_faults;
+atomic_t fake_files, fake_mappings, fake_events, fake_faults, fake_held_maps;
 atomic_t fake_others_files;
 
 /* Every structure that lives longer than a call is counted, so that rmmod can

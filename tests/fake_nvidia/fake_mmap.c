@@ -30,6 +30,10 @@ static bool hold_faults;
 module_param(hold_faults, bool, 0644);
 MODULE_PARM_DESC(hold_faults, "faults do not go on to put their pages in");
 
+static bool hold_maps;
+module_param(hold_maps, bool, 0644);
+MODULE_PARM_DESC(hold_maps, "mmap does not go on when it has put its pages in");
+
 static struct page *gpu_page(const struct fake_file *file, u64 index)
 {
 	struct fake_gpu *gpu = file->gpu;
@@ -182,6 +186,10 @@ int fake_mmap(struct file *filp, struct vm_area_struct *vma)
 	ret = file->ctl ? map_sysmem(file, vma) : map_gpu(file, vma);
 	if (ret)
 		goto out;
+	atomic_inc(&fake_held_maps);
+	while (READ_ONCE(hold_maps) && !fatal_signal_pending(current))
+		msleep(1);
+	atomic_dec(&fake_held_maps);
 	if (!file->map.writeable) {
 		vma->vm_page_prot = __pgprot(pgprot_val(vma->vm_page_prot) &
 					     ~(pgprotval_t)_PAGE_RW);

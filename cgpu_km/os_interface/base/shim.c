@@ -574,14 +574,14 @@ static bool is_above_l1tf_limit(void)
 }
 
 /*
- * Entries that are made from now on are nobody's to use. Where the kernel makes none, and a mapping
- * would fail, they have access for the moment until the gate is looked at.
+ * Entries that are made from now on are nobody's to use. Where the kernel makes none of a device's,
+ * and a mapping would fail, they have access for the moment until the gate is looked at.
  */
-void cgpu_shim_take_access(struct vm_area_struct *vma)
+void cgpu_shim_take_access(struct vm_area_struct *vma, bool of_device)
 {
 	pgprot_t none = vm_get_page_prot(VM_NONE);
 
-	if (is_above_l1tf_limit())
+	if (of_device && is_above_l1tf_limit())
 		return;
 	WRITE_ONCE(vma->vm_page_prot, with_access(pgprot_val(vma->vm_page_prot), none));
 }

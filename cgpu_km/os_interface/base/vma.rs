@@ -41,6 +41,15 @@ pub(in crate::os_interface) fn look_at<T>(
     seen
 }
 
+/// The kind of pages to which a mapping's entries refer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::os_interface) enum Holds {
+    /// A device's registers or memory. On some processors entries of it always give access.
+    Device,
+    /// The host's memory.
+    Memory,
+}
+
 /// A mapping that is locked, so that it and its page tables stay.
 ///
 /// # Invariants
@@ -159,9 +168,10 @@ impl<'a> LockedVma<'a> {
     /// # Safety
     ///
     /// Nobody else reads or writes the mapping's protection until it is restored.
-    pub(in crate::os_interface) unsafe fn take_access(self) {
+    pub(in crate::os_interface) unsafe fn take_access(self, holds: Holds) {
+        let of_device = holds == Holds::Device;
         // SAFETY: The mapping is valid, and its protection is ours by this function's contract.
-        unsafe { extra::cgpu_shim_take_access(self.as_ptr()) };
+        unsafe { extra::cgpu_shim_take_access(self.as_ptr(), of_device) };
     }
 
     /// Entries that are made from now on give the access that the mapping's flags name.

@@ -24,9 +24,11 @@
 //! Nobody waits for such a task. Whoever ends or shuts something finds a mapping with nothing in
 //! it. The task asks the driver afterwards, which refuses, or puts pages in behind the gate.
 //!
-//! The driver puts pages in that give nobody access. Those of registers get it if the gate is open
-//! ([`gate`](crate::os_interface::gate)), and are taken out otherwise; all others get it when the
-//! mapping is complete. What a failed `mmap` leaves is nobody's, and goes with the mapping.
+//! The driver puts pages in that give nobody access, be it by an instruction or by a system call
+//! that takes a reference of a page. Those of registers get it if the gate is open
+//! ([`gate`](crate::os_interface::gate)), and are taken out otherwise. A page in whose place
+//! [another one](super::mapping::Shown::Instead) is shown is taken out. All others get access when
+//! the mapping is complete. What a failed `mmap` leaves is nobody's, and goes with the mapping.
 //!
 //! # What the driver may do to a mapping that is entered
 //!
@@ -41,7 +43,10 @@ use super::{
     session::{session, Endpoint},
     vm_operations::make,
 };
-use crate::os_interface::base::{extra, vma::NewVma};
+use crate::os_interface::base::{
+    extra,
+    vma::{Holds, NewVma},
+};
 use core::ptr::NonNull;
 use kernel::{bindings, prelude::*};
 
@@ -57,17 +62,17 @@ pub(super) unsafe fn enter<E: Endpoint>(
     // SAFETY: The file is one of `E`, as this function's contract says.
     let session = unsafe { session::<E>(file.as_ptr()) };
     let before = ProgramMapping::of(*vma);
-    let hides_pages = session.gated.is_some();
-    if hides_pages {
-        // SAFETY: By the type's invariant nobody else uses the mapping.
-        unsafe { vma.take_access() };
-    }
+    let holds = if session.gated.is_some() {
+        Holds::Device
+    } else {
+        Holds::Memory
+    };
+    // SAFETY: By the type's invariant nobody else uses the mapping.
+    unsafe { vma.take_access(holds) };
     // SAFETY: The mapping is of this file, and the session is the file's.
     let result = unsafe { make(session, file, vma) };
-    if hides_pages {
-        // SAFETY: By the type's invariant nobody else uses the mapping.
-        unsafe { vma.restore_access() };
-    }
+    // SAFETY: By the type's invariant nobody else uses the mapping.
+    unsafe { vma.restore_access() };
     let after = ProgramMapping::of(*vma);
     if before.may_be_writable && !after.may_be_writable {
         // SAFETY: The mapping counted as writable when it was entered, and will not when it goes.

@@ -42,7 +42,7 @@ use super::{
 use crate::os_interface::{
     base::{
         creds, extra,
-        vma::{CopiedVma, FaultHandler, LockedVma, NewVma, PageFault},
+        vma::{CopiedVma, FaultHandler, Holds, LockedVma, NewVma, PageFault},
     },
     driver::vm_tables::{Guard, VmTable},
     gate::{self, GatedFile},
@@ -168,7 +168,7 @@ impl<E: Endpoint> MadeMapping<'_, E> {
     /// As [`Self::cover`], with the driver's pages.
     fn show(&self) -> Result {
         self.cover(Guard::Nothing)?;
-        if self.session.gated.is_some() {
+        if E::shows_objects(&self.session.file) {
             self.vma.give_access(self.vma.start(), self.vma.end());
         }
         Ok(())
@@ -266,7 +266,7 @@ unsafe fn show_registers<E: Endpoint>(
     };
     // SAFETY: One fault at a time is here; the kernel changes the protection under the write lock
     // only.
-    unsafe { vma.take_access() };
+    unsafe { vma.take_access(Holds::Device) };
     // SAFETY: It is the driver's, for this mapping.
     let result = unsafe { fault.serve(handler) };
     let doorbell = E::doorbell(&session.file);

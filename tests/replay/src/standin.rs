@@ -174,6 +174,11 @@ pub fn hold_faults(on: bool) -> Result<(), String> {
     parameter("hold_faults", u32::from(on))
 }
 
+/// Whether tasks stay in its `mmap`, after the pages were put in.
+pub fn hold_maps(on: bool) -> Result<(), String> {
+    parameter("hold_maps", u32::from(on))
+}
+
 /// Whether the driver has an interface for other kernel modules, for who asks from now on.
 pub fn kernel_rmapi(on: bool) -> Result<(), String> {
     parameter("kernel_rmapi", u32::from(on))

@@ -3,18 +3,18 @@
 
 use std::{
     sync::{
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         Barrier,
     },
     time::{Duration, Instant},
 };
 
-use super::mappings::ended;
+use super::{doorbell::wait_for, mappings::ended};
 use crate::{
     facts,
     guest::{
         instance::Instance,
-        process::in_child,
+        process::{in_child, spawn},
         rm,
         tools::{at, equal, holds, sys, tests, Verdict, GIB, MIB},
     },
@@ -30,6 +30,7 @@ tests! {
     "shared data: all files of a tenant show one page" => one_page;
     "shared data: by two objects, two mappings, in a child" => routes;
     "shared data: whatever file the descriptor means by then" => raced;
+    "shared data: the driver's page is never there" => never_there;
 }
 
 const HANDLE: u32 = 0x5C00_00DE;
@@ -135,6 +136,16 @@ fn object(client: &rm::Client) -> Verdict {
 
 /// Maps an object through a file of its own, which is closed again.
 fn map(instance: &Instance, client: &rm::Client, object: u32, prot: i32) -> Result<u64, String> {
+    map_at(0, instance, client, (object, prot))
+}
+
+/// The same at an address; 0: anywhere.
+fn map_at(
+    address: u64,
+    instance: &Instance,
+    client: &rm::Client,
+    (object, prot): (u32, i32),
+) -> Result<u64, String> {
     let path = format!("{}/nvidiactl", instance.folder());
     let fd = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
     let names = (client.handle, rm::SUBDEVICE_HANDLE, object);
@@ -142,7 +153,10 @@ fn map(instance: &Instance, client: &rm::Client, object: u32, prot: i32) -> Resu
         "RM_MAP_MEMORY",
         rm::map(client.ctl, names, places()?.length, FLAGS, fd),
     )?;
-    let address = sys("mmap", os::mmap(0, PAGE, prot, libc::MAP_SHARED, fd, 0))?;
+    let address = sys(
+        "mmap",
+        os::mmap(address, PAGE, prot, libc::MAP_SHARED, fd, 0),
+    )?;
     sys("close", os::close(fd))?;
     Ok(address)
 }
@@ -371,6 +385,95 @@ fn raced() -> Verdict {
         }
     }
     equal("mapped, once a call", &mapped.iter().sum::<u32>(), &100)?;
+    client.close();
+    Ok(())
+}
+
+/// A word of a page, of which the kernel takes a reference for a pipe. It does not copy it.
+fn word_by_pipe([reader, writer]: [i32; 2], address: u64, index: u64) -> Result<u64, i32> {
+    let part = libc::iovec {
+        iov_base: (address + 8 * index) as *mut libc::c_void,
+        iov_len: 8,
+    };
+    let mut bytes = [0_u8; 8];
+    // SAFETY: one part, which lives over the call, and room for as much; the kernel checks the
+    // address.
+    let got = unsafe {
+        match libc::vmsplice(writer, &raw const part, 1, 0) {
+            8 => libc::read(reader, bytes.as_mut_ptr().cast(), bytes.len()),
+            _ => -1,
+        }
+    };
+    match got {
+        8 => Ok(u64::from_ne_bytes(bytes)),
+        _ => Err(os::errno()),
+    }
+}
+
+/// How far threads are that read a page which is being mapped.
+struct Looking {
+    /// The driver's page has been put in, and its `mmap` does not go on.
+    begun: AtomicU64,
+    /// Threads that have read.
+    done: AtomicU64,
+}
+
+/// Lets the driver's `mmap` go on when the threads had their time.
+fn let_go(looking: &Looking) -> Verdict {
+    let held = wait_for("a task in the driver's mmap", || {
+        let refs = standin::read("refs")?;
+        Ok(standin::number(&refs, "held_maps") == 1)
+    });
+    looking.begun.store(1, Ordering::Release);
+    os::sleep_ms(300);
+    let early = looking.done.load(Ordering::Acquire);
+    standin::hold_maps(false)?;
+    held?;
+    equal("threads that did not wait", &early, &0)
+}
+
+/// While the driver's `mmap` is about to be left, its page is in the page table already.
+fn never_there() -> Verdict {
+    /// Nothing is mapped there.
+    const PLACE: u64 = 0x2000_0000_0000;
+    let instance = Instance::new("rusdearly", GIB)?;
+    let client = instance.client()?;
+    object(&client)?;
+    let total = places()?.total;
+    let looking: &Looking = os::shared()?;
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors.
+    equal("pipe", &unsafe { libc::pipe(ends.as_mut_ptr()) }, &0)?;
+    standin::hold_maps(true)?;
+    // Of another process: threads of this one could wait for the memory that is being mapped.
+    let helper = spawn(|| match let_go(looking) {
+        Ok(()) => 0,
+        Err(text) => {
+            eprintln!("{text}");
+            1
+        }
+    });
+    let helper = sys("fork", helper)?;
+    let when_begun = |read: &dyn Fn() -> Result<u64, i32>| {
+        while looking.begun.load(Ordering::Acquire) == 0 {
+            os::sleep_ms(1);
+        }
+        let seen = read();
+        looking.done.fetch_add(1, Ordering::Release);
+        seen
+    };
+    let (mapped, loaded, pinned) = std::thread::scope(|scope| {
+        let load = scope.spawn(|| when_begun(&|| Ok(word(PLACE, total))));
+        let pin = scope.spawn(|| when_begun(&|| word_by_pipe(ends, PLACE, total)));
+        os::sleep_ms(100);
+        let mapped = map_at(PLACE, &instance, &client, (HANDLE, libc::PROT_READ));
+        (mapped, load.join(), pin.join())
+    });
+    equal("helper", &sys("wait", os::wait(helper))?, &0)?;
+    let read = |seen: std::thread::Result<_>| seen.map_err(|_| "a thread ended".to_owned());
+    equal("loaded", &read(loaded)?, &Ok(GIB))?;
+    equal("by a pipe", &read(pinned)?, &Ok(GIB))?;
+    unmap(mapped?)?;
     client.close();
     Ok(())
 }
