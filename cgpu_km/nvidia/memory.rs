@@ -42,6 +42,10 @@ pub const FLAGS_SPARSE: u32 = 0x0400_0000;
 /// (`NVOS32_ALLOC_FLAGS_MEMORY_HANDLE_PROVIDED`).
 pub const FLAGS_MEMORY_HANDLE_PROVIDED: u32 = 0x0000_4000;
 
+/// In [`ATTR2`]: the GPU's firmware is to know the memory, whatever kind it is
+/// (`NVOS32_ATTR2_REGISTER_MEMDESC_TO_PHYS_RM`).
+pub const ATTR2_FIRMWARE_KNOWS: u32 = 1 << 31;
+
 /// In [`ATTR`], of host memory: it is to be in one piece (`NVOS32_ATTR_PHYSICALITY_CONTIGUOUS`).
 pub const ATTR_CONTIGUOUS: u32 = 2 << 27;
 /// [`ATTR_CONTIGUOUS`] and what may stand in its place.

@@ -59,6 +59,10 @@ pub const fn is_cached_host_memory(flags: u32) -> bool {
     matches!((flags >> 12) & 0xf, 1 | 5)
 }
 
+/// In the flags of `NV_ESC_RM_ALLOC_MEMORY`: the GPU's firmware is to know the memory
+/// (`NVOS02_FLAGS_REGISTER_MEMDESC_TO_PHYS_RM`, since 570).
+pub const FLAG_FIRMWARE_KNOWS: u32 = 1 << 27;
+
 /// Whether these flags of `NV_ESC_RM_ALLOC_MEMORY` ask for an object alone (`NVOS02_FLAGS_ALLOC` is
 /// `NONE`), and not for memory behind it.
 pub const fn is_without_memory(flags: u32) -> bool {

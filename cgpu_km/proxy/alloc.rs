@@ -72,6 +72,7 @@ pub(super) fn alloc(
     }
     let ticket = admit(call, &request, &around, params)?;
     let kept = (odd.keep)(params);
+    kept.take_out(&mut structs.params.bytes);
     let is_through_bar1 = kept.wants_bar1() && around.gpu.is_some_and(|gpu| call.has_doorbell(gpu));
     if is_through_bar1 {
         KeptField::Bar1Mapping(0).put_back(&mut structs.params.bytes);

@@ -39,7 +39,10 @@ pub(super) fn vid_heap_control(
     bytes: &mut [u8],
 ) -> Result<i32, Stop> {
     match get(nvos32::FUNCTION, bytes)? {
-        nvos::FUNCTION_ALLOC_SIZE => allocate(call, asked, bytes),
+        nvos::FUNCTION_ALLOC_SIZE => {
+            let known = (alloc_size::ATTR2, memory::ATTR2_FIRMWARE_KNOWS);
+            without(known, bytes, |bytes| allocate(call, asked, bytes))
+        }
         nvos::FUNCTION_FREE => {
             let client = ClientHandle(get(nvos32::H_ROOT, bytes)?);
             let object = ObjectHandle(get(nvos32::free::H_MEMORY, bytes)?);
@@ -51,6 +54,20 @@ pub(super) fn vid_heap_control(
             Reason::Unlisted,
         )),
     }
+}
+
+/// Runs a call without one bit of a field, and puts it back as the program had it.
+fn without(
+    (field, bit): (Field<u32>, u32),
+    bytes: &mut [u8],
+    run: impl FnOnce(&mut [u8]) -> Result<i32, Stop>,
+) -> Result<i32, Stop> {
+    let wanted = get(field, bytes)?;
+    set(field, bytes, wanted & !bit)?;
+    let returned = run(bytes);
+    let told = get(field, bytes)?;
+    set(field, bytes, told | wanted & bit)?;
+    returned
 }
 
 /// Allocates: compare `_nvos32FunctionAllocSize()`.
@@ -169,15 +186,20 @@ fn info(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32
     Ok(returned)
 }
 
-/// Runs `NV_ESC_RM_ALLOC_MEMORY`.
-///
-/// Host memory passes. Class 0x40 allocates nothing for an ordinary client: it tells the size of
-/// the heap (`_rmAllocMemoryLocalUser()`), which is the instance's limit here.
+/// Runs `NV_ESC_RM_ALLOC_MEMORY`. The driver makes attributes of its flags, so that of memory for
+/// the firmware is taken out.
 pub(super) fn alloc_memory(
     call: &mut impl Call,
     asked: &mut Asked<'_>,
     bytes: &mut [u8],
 ) -> Result<i32, Stop> {
+    let known = (nvos02::FLAGS, params::FLAG_FIRMWARE_KNOWS);
+    without(known, bytes, |bytes| make_memory(call, asked, bytes))
+}
+
+/// Host memory passes. Class 0x40 allocates nothing for an ordinary client: it tells the size of
+/// the heap (`_rmAllocMemoryLocalUser()`), which is the instance's limit here.
+fn make_memory(call: &mut impl Call, asked: &mut Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
     use nvos02::*;
     let class = ClassId(get(H_CLASS, bytes)?);
     let kind = match class {

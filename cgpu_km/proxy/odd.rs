@@ -59,6 +59,7 @@ static VIDEO_MEMORY: Odd = Odd {
         request.page = memory::page_size_of(params);
         Ok(())
     },
+    keep: firmware_knows,
     ..PLAIN
 };
 
@@ -68,6 +69,7 @@ static SYSTEM_MEMORY: Odd = Odd {
         request.host = memory::host_bytes(params).ok_or(Errno::EINVAL)?;
         Ok(())
     },
+    keep: firmware_knows,
     ..PLAIN
 };
 
@@ -89,7 +91,7 @@ static VIRTUAL_MEMORY: Odd = Odd {
         }
         Ok(())
     },
-    ..PLAIN
+    keep: firmware_knows,
 };
 
 /// An address space costs its first page tables.
@@ -265,6 +267,22 @@ pub(super) fn named(field: Field<u32>, params: &[u8]) -> Option<ObjectHandle> {
     (!matches!(handle, 0 | u32::MAX)).then_some(ObjectHandle(handle))
 }
 
+/// Whether the GPU's firmware is to know the memory. The driver never gets that bit.
+///
+/// The firmware keeps eight bytes for each page, in a heap that all tenants share
+/// (`memRegisterWithGsp()` in mem.c; `memdescRegisterToGSP()` in mem_desc.c of 550). If that fails,
+/// as it does for a range of addresses, the driver frees an object that is still in its device's
+/// tree (`memConstructCommon_IMPL()`). Calls that need the firmware to know memory tell it
+/// themselves. No recorded program sets the bit.
+fn firmware_knows(params: &[u8]) -> KeptField {
+    let attr2 = memory::ATTR2.get(params);
+    if attr2.is_some_and(|attr2| attr2 & memory::ATTR2_FIRMWARE_KNOWS != 0) {
+        KeptField::FirmwareKnows
+    } else {
+        KeptField::Nothing
+    }
+}
+
 /// Refuses a range of addresses that reads as zeros, unless it is for graphics.
 ///
 /// The driver keeps such a range's page tables after its end, until something else happens in its
@@ -299,9 +317,19 @@ pub(super) enum KeptField {
     /// In the place of an event's descriptor number the driver leaves the kernel address of its
     /// event object.
     EventData(u64),
+    /// Memory that the GPU's firmware is asked to know. One bit of a field to which the driver
+    /// writes.
+    FirmwareKnows,
 }
 
 impl KeptField {
+    /// Takes out what the driver must never see.
+    pub(super) fn take_out(&self, params: &mut [u8]) {
+        if let (Self::FirmwareKnows, Some(attr2)) = (self, memory::ATTR2.get(params)) {
+            let _ = memory::ATTR2.set(params, attr2 & !memory::ATTR2_FIRMWARE_KNOWS);
+        }
+    }
+
     /// Writes the field, to give the program its own word back.
     pub(super) fn put_back(&self, params: &mut [u8]) {
         // Parameters without the field have nothing to be put back.
@@ -309,6 +337,10 @@ impl KeptField {
             Self::Nothing => None,
             Self::Bar1Mapping(wanted) => usermode::B_BAR1_MAPPING.set(params, wanted),
             Self::EventData(data) => nv0005::DATA.set(params, data),
+            Self::FirmwareKnows => {
+                let told = memory::ATTR2.get(params).unwrap_or(0);
+                memory::ATTR2.set(params, told | memory::ATTR2_FIRMWARE_KNOWS)
+            }
         };
     }
 

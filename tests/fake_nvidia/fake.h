@@ -453,6 +453,7 @@ u32 fake_idle(u32 hclient, u32 count, const u32 *clients, const u32 *channels);
 u32 fake_idle_escape(struct nvos30 *p, const struct fake_sec *sec);
 u32 fake_registry(struct nvos38 *p, const struct fake_sec *sec);
 void fake_null_pointer(void);
+void fake_firmware_told(void);
 void fake_mapped_by(bool administrator);
 void fake_register_read(void);
 void fake_gss(struct fake_client *client);

@@ -151,6 +151,23 @@ static u32 make_fabric(struct fake_object *o, struct nv_fabric_params *p)
 	return NV_OK;
 }
 
+/*
+ * mem.c:memConstructCommon_IMPL(): the firmware takes memory alone, and the
+ * driver then frees an object that is still in the tree of its device, which
+ * is counted as the null pointers are.
+ */
+static u32 tell_firmware(struct fake_object *o, const struct nv_memory_params *p)
+{
+	if (!(p->attr2 & ATTR2_FIRMWARE_KNOWS))
+		return NV_OK;
+	if (o->class->class != NV50_MEMORY_VIRTUAL) {
+		fake_firmware_told();
+		return NV_OK;
+	}
+	fake_null_pointer();
+	return NV_ERR_INVALID_STATE;
+}
+
 static u32 make_memory(struct fake_object *o, void *params,
 		       struct fake_call *log)
 {
@@ -196,6 +213,12 @@ static u32 make_memory(struct fake_object *o, void *params,
 	if (o->mem) {
 		o->mem->holders++;
 		log->bytes = o->mem->size;
+	}
+	switch (status ? 0 : o->class->class) {
+	case NV01_MEMORY_LOCAL_USER:
+	case NV01_MEMORY_SYSTEM:
+	case NV50_MEMORY_VIRTUAL:
+		return tell_firmware(o, p);
 	}
 	return status;
 }

@@ -363,6 +363,7 @@ static_assert(offsetof(struct nv_fabric_params, memory) == 40);
 #define ATTR2_PAGE_SIZE_HUGE_2MB	(1u << 20)	/* 21:20 */
 #define ATTR2_PAGE_SIZE_HUGE_512MB	(2u << 20)
 #define ATTR2_PAGE_SIZE_HUGE_MASK	(3u << 20)
+#define ATTR2_FIRMWARE_KNOWS		(1u << 31)	/* REGISTER_MEMDESC_TO_PHYS_RM */
 
 struct nv_device_params {		/* NV0080_ALLOC_PARAMETERS */
 	u32 device_id, client_share, target_client, target_device;

