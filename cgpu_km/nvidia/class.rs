@@ -47,6 +47,8 @@ pub enum Kind {
     FabricMemory,
     /// A context for DMA, over memory of its own client.
     ContextDma,
+    /// A queue of operations on a GPU's address spaces, which the driver carries out.
+    MemoryMapper,
     /// Anything else: no memory, no work, no name of another client.
     Inert,
 }

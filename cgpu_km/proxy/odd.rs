@@ -15,7 +15,9 @@ use crate::{
         class::{Kind, NV01_EVENT, NV01_EVENT_OS_EVENT, NV50_MEMORY_VIRTUAL},
         handle::{ClassId, ObjectHandle},
         memory,
-        params::{self, channel, context_share, nv0002, nv0005, nv0070, nva06c, usermode},
+        params::{
+            self, channel, context_share, mapper, nv0002, nv0005, nv0070, nva06c, usermode,
+        },
         status::NvStatus,
         wire::Field,
     },
@@ -174,6 +176,17 @@ static FABRIC_MEMORY: Odd = Odd {
     ..PLAIN
 };
 
+/// A queue of operations that no program can fill, because its controls are not on the allowlist.
+/// So the driver makes it for one operation. It would take as much host memory as the program
+/// says, charged to nobody (`memmapperConstruct_IMPL()` in mem_mapper.c).
+static MEMORY_MAPPER: Odd = Odd {
+    keep: |params| {
+        let wanted = mapper::MAX_QUEUE_SIZE.get(params);
+        wanted.map_or(KeptField::Nothing, KeptField::QueueSize)
+    },
+    ..PLAIN
+};
+
 /// An event of the general class is one of the class that its parameters name
 /// (`rmapiFixupAllocParams()` in rmapi_specific.c). Any other than the one for programs would be a
 /// callback in the kernel.
@@ -246,6 +259,7 @@ impl Odd {
             Kind::FabricMemory => &FABRIC_MEMORY,
             Kind::Event => &EVENT,
             Kind::UserMode => &USER_MODE,
+            Kind::MemoryMapper => &MEMORY_MAPPER,
             // A client has no parent, and is told its handle: see `super::alloc`.
             Kind::Root
             | Kind::Subdevice
@@ -320,14 +334,23 @@ pub(super) enum KeptField {
     /// Memory that the GPU's firmware is asked to know. One bit of a field to which the driver
     /// writes.
     FirmwareKnows,
+    /// For how many operations a queue is to have room.
+    QueueSize(u32),
 }
 
 impl KeptField {
     /// Takes out what the driver must never see.
     pub(super) fn take_out(&self, params: &mut [u8]) {
-        if let (Self::FirmwareKnows, Some(attr2)) = (self, memory::ATTR2.get(params)) {
-            let _ = memory::ATTR2.set(params, attr2 & !memory::ATTR2_FIRMWARE_KNOWS);
-        }
+        // Parameters without the field have nothing to be taken out.
+        let _ = match *self {
+            Self::FirmwareKnows => {
+                let asked = memory::ATTR2.get(params).unwrap_or(0);
+                memory::ATTR2.set(params, asked & !memory::ATTR2_FIRMWARE_KNOWS)
+            }
+            // The driver refuses a queue without room.
+            Self::QueueSize(wanted) => mapper::MAX_QUEUE_SIZE.set(params, wanted.min(1)),
+            Self::Nothing | Self::Bar1Mapping(_) | Self::EventData(_) => None,
+        };
     }
 
     /// Writes the field, to give the program its own word back.
@@ -337,6 +360,7 @@ impl KeptField {
             Self::Nothing => None,
             Self::Bar1Mapping(wanted) => usermode::B_BAR1_MAPPING.set(params, wanted),
             Self::EventData(data) => nv0005::DATA.set(params, data),
+            Self::QueueSize(wanted) => mapper::MAX_QUEUE_SIZE.set(params, wanted),
             Self::FirmwareKnows => {
                 let told = memory::ATTR2.get(params).unwrap_or(0);
                 memory::ATTR2.set(params, told | memory::ATTR2_FIRMWARE_KNOWS)

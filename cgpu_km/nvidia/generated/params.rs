@@ -208,6 +208,13 @@ pub mod fabric {
     pub const H_VID_MEM: Field<u32> = Field::at(40);
 }
 
+/// Class `NV_MEMORY_MAPPER`.
+pub mod mapper {
+    use crate::nvidia::wire::Field;
+    /// How many operations it can keep; 535 lacks it.
+    pub const MAX_QUEUE_SIZE: Field<u32> = Field::at(4);
+}
+
 /// Class `GT200_DEBUGGER`.
 pub mod debugger {
     use crate::nvidia::wire::Field;

@@ -67,7 +67,7 @@ static CLASSES: [ClassEntry; 9] = [
     class(0x003e, "NV01_MEMORY_SYSTEM", 120, SystemMemory, Required, WORK, &[]),
     class(0x0040, "NV01_MEMORY_LOCAL_USER", 120, VideoMemory, Required, WORK, &[]),
     class(0x00de, "RM_USER_SHARED_DATA", 4, SharedData, Required, BASE, &[]),
-    class(0x00fe, "NV_MEMORY_MAPPER", 1, Inert, Required, GRAPHICS, &[]),
+    class(0x00fe, "NV_MEMORY_MAPPER", 1, MemoryMapper, Required, GRAPHICS, &[]),
     class(0x50a0, "NV50_MEMORY_VIRTUAL", 120, VirtualMemory, Required, WORK, &[]),
     class(0xb8fa, "NVB8FA_VIDEO_OFA", 8, Engine, Optional, VIDEO, &[]),
     class(0xc6fa, "NVC6FA_VIDEO_OFA", 8, Engine, Optional, VIDEO, &[]),

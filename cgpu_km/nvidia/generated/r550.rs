@@ -77,7 +77,7 @@ static ABSENT: Absent = Absent {
 /// capabilities that allow it, places of clients in the parameters.
 #[rustfmt::skip]
 static CLASSES: [ClassEntry; 4] = [
-    class(0x00fe, "NV_MEMORY_MAPPER", 8, Inert, Required, GRAPHICS, &[]),
+    class(0x00fe, "NV_MEMORY_MAPPER", 8, MemoryMapper, Required, GRAPHICS, &[]),
     class(0xc46f, "TURING_CHANNEL_GPFIFO_A", 360, Channel, Required, WORK, &[]),
     class(0xc56f, "AMPERE_CHANNEL_GPFIFO_A", 360, Channel, Required, WORK, &[]),
     class(0xc86f, "HOPPER_CHANNEL_GPFIFO_A", 360, Channel, Required, WORK, &[]),

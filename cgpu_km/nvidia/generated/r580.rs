@@ -65,7 +65,7 @@ static CLASSES: [ClassEntry; 94] = [
     class(0x00da, "NV_SEMAPHORE_SURFACE", 16, Inert, Required, GRAPHICS, &[]),
     class(0x00de, "RM_USER_SHARED_DATA", 8, SharedData, Required, BASE, &[]),
     class(0x00f8, "NV_MEMORY_FABRIC", 48, FabricMemory, Required, COMPUTE, &[]),
-    class(0x00fe, "NV_MEMORY_MAPPER", 24, Inert, Required, GRAPHICS, &[]),
+    class(0x00fe, "NV_MEMORY_MAPPER", 24, MemoryMapper, Required, GRAPHICS, &[]),
     class(0x2080, "NV20_SUBDEVICE_0", 4, Subdevice, Optional, BASE, &[]),
     class(0x2081, "NV2081_BINAPI", 4, Inert, Optional, BASE, &[]),
     class(0x208f, "NV20_SUBDEVICE_DIAG", 0, Inert, Optional, UTILITY, &[]),

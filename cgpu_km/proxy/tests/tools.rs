@@ -5,7 +5,7 @@ use super::*;
 use crate::nvidia::{
     capability::{Capabilities, GRAPHICS, UTILITY},
     fb,
-    handle::{ControlCmd, ObjectHandle},
+    handle::{ClassId, ControlCmd, ObjectHandle},
 };
 
 const GPUMON_SAMPLES: u32 = 0x2080_2096;
@@ -107,6 +107,29 @@ fn general_event_becomes_one_for_programs() {
     let status = program.alloc(&outer, &params);
     assert_eq!(status, NvStatus::NV_ERR_INVALID_OBJECT_HANDLE.0);
     assert!(program.seen.is_empty());
+}
+
+#[test]
+fn memory_mapper_has_room_for_one_operation() {
+    use crate::nvidia::version::Branch;
+    for branch in [Branch::R550, Branch::R570, Branch::R580, Branch::R595] {
+        // As recorded with Vulkan; the most; none, which the driver refuses.
+        for (wanted, passed) in [(0x2000, 1), (u32::MAX, 1), (1, 1), (0, 0)] {
+            let mut program = with(GRAPHICS);
+            program.branch = branch;
+            let size = program.tables().class(ClassId(0xfe)).unwrap().params;
+            let mut params = vec![0; usize::try_from(size).expect("small")];
+            put32(&mut params, 4, wanted);
+            let outer = nvos64(CLIENT, SUBDEVICE, 0x5c00_0100, 0xfe, PARAMS);
+            assert_eq!(program.alloc(&outer, &params), 0);
+            assert_eq!(get32(&program.seen[0].parts[1], 4), passed, "{branch:?}");
+            assert_eq!(get32(program.at(PARAMS), 4), wanted, "{branch:?}");
+            // Nothing may fill or resize it.
+            for cmd in [0xfe_0002, 0xfe_0101, 0xfe_0102] {
+                assert!(program.tables().control(ControlCmd(cmd)).is_none());
+            }
+        }
+    }
 }
 
 /// Idles so many channels of a client by lists, or the one of the struct; the status.
