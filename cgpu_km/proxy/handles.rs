@@ -4,7 +4,7 @@
 //! They go to the driver if the client is the tenant's ([`super::owned`]).
 
 use super::{
-    call::{Call, Held, Returned},
+    call::{Call, Held, Returned, Role, Session},
     events,
     heap::context_dma,
     orders::rebalance,
@@ -135,6 +135,7 @@ fn map_memory(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Resu
     let made_on = call.look(|accounting| accounting.client_file(client));
     check_made_on(asked.session, Some(made_on.ok_or(FOREIGN)?))?;
     let file = held(call, get(FD, bytes)?)?;
+    check_gpu(call, file.session(), (client, get(H_DEVICE, bytes)?))?;
     let number = file.session().file;
     let part = (get(OFFSET, bytes)?, get(LENGTH, bytes)?);
     let device = ObjectHandle(get(H_DEVICE, bytes)?);
@@ -156,6 +157,26 @@ fn map_memory(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Resu
         call.show_doorbell(&file);
     }
     Ok(returned)
+}
+
+/// Refuses a GPU's file for a mapping through another GPU's device, as the driver refuses it.
+///
+/// The driver puts the mapping into a file of the GPU of that device, or into a control file
+/// (`RmCreateMmapContextLocked()` in osapi.c), so no such file is right. 595 forgets the memory
+/// that it took for it (`nv_add_mapping_context_to_file()` in nv-usermap.c).
+fn check_gpu(
+    call: &mut impl Call,
+    session: Session,
+    (client, device): (ClientHandle, u32),
+) -> Result<(), Stop> {
+    let Role::Gpu(shown) = session.role else {
+        return Ok(());
+    };
+    let device = call.look(|accounting| accounting.gpu_of(client, ObjectHandle(device)));
+    if device.is_some_and(|device| device != shown) {
+        return Err(Stop::status(NvStatus::NV_ERR_INVALID_ARGUMENT));
+    }
+    Ok(())
 }
 
 /// `NV_ESC_RM_UNMAP_MEMORY`: the driver gives the mapping's place to others, and leaves it in the

@@ -52,6 +52,50 @@ fn the_driver_gets_the_file_that_was_checked() {
 }
 
 #[test]
+fn file_of_another_gpu_shows_nothing() {
+    const OTHER_GPU: GpuId = GpuId(GPU.0 + 1);
+    const OTHER_DEVICE: u32 = 0x5c00_0030;
+    let mut program = program();
+    program.accounting.add_share(OTHER_GPU, GIB).unwrap();
+    let params = words(56, &[(0, OTHER_GPU.0)]);
+    let outer = nvos64(CLIENT, CLIENT, OTHER_DEVICE, 0x80, PARAMS);
+    assert_eq!(program.alloc(&outer, &params), 0);
+    program.seen.clear();
+    for (number, role) in [
+        (30_i32, Role::Gpu(GPU)),
+        (31, Role::Gpu(OTHER_GPU)),
+        (32, Role::Control),
+    ] {
+        let file = FileId(number.unsigned_abs().into());
+        program.descriptors.insert(number, Session { file, role });
+    }
+    // The driver's own refusals are left to it: a device that is not there, a control file.
+    for (device, descriptor, passes) in [
+        (DEVICE, 31, false),
+        (SUBDEVICE, 31, false),
+        (OTHER_DEVICE, 30, false),
+        (DEVICE, 30, true),
+        (OTHER_DEVICE, 31, true),
+        (DEVICE, 32, true),
+        (0x5c00_0031, 33, true),
+    ] {
+        if descriptor == 33 {
+            program.gpu_file(33);
+        }
+        let fields = [(0, CLIENT), (4, device), (8, MEMORY), (48, descriptor)];
+        let told = program.call(&CONTROL, MAP, &words(56, &fields), 40);
+        let wanted = if passes {
+            0
+        } else {
+            NvStatus::NV_ERR_INVALID_ARGUMENT.0
+        };
+        assert_eq!(told, wanted, "{device:#x} {descriptor}");
+        assert_eq!(program.seen.len(), usize::from(passes));
+        program.seen.clear();
+    }
+}
+
+#[test]
 fn a_mapping_ends_before_its_object_is_freed() {
     // The object itself, its device, its client.
     for freed in [MEMORY, DEVICE, CLIENT] {
