@@ -17,6 +17,7 @@ use crate::{
     },
     registry::{Tenant, TenantFile, TenantNode, Unbalanced},
 };
+use core::ops::Range;
 use kernel::{
     prelude::*,
     sync::atomic::{Atomic, Relaxed},
@@ -146,6 +147,11 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         let gone = self.caller.unmap(UserAddr(base), length);
         // The task is being killed: its memory goes with it.
         gone.unwrap_or(());
+    }
+
+    fn while_pinned<R>(&mut self, at: Range<u64>, work: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        let (start, length) = (UserAddr(at.start), at.end.saturating_sub(at.start));
+        os_interface::while_pinned(self.caller, start, length, || work(self))
     }
 
     fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<R, Errno> {

@@ -52,6 +52,7 @@ pub use driver::{
 pub use files::{
     held::HeldFile,
     mapping::{CopiedBy, Pages, ProgramMapping, Shown, Unmapped},
+    pinned::while_pinned,
     session::Endpoint,
 };
 pub use gate::{doorbell::Doorbell, Gate};

@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub(super) mod creds;
+pub(super) mod errand;
 pub(super) mod extra;
 pub(super) mod file_ref;
 pub(super) mod frame;

@@ -5,6 +5,7 @@ pub(super) mod file_operations;
 pub(super) mod held;
 pub(super) mod mapping;
 mod opening;
+pub(super) mod pinned;
 mod registers;
 pub(super) mod session;
 mod settle;

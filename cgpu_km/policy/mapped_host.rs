@@ -4,7 +4,8 @@
 //! The driver gives it back when its object is freed and no process has a mapping of it any more
 //! (`nvidia_vma_open()` and `nvidia_vma_release()`, kernel-open/nvidia/nv-mmap.c). A mapping of
 //! which no page is shown any more counts as well. It keeps its file open, so what a file may show
-//! stays charged until the file is closed.
+//! stays charged until the file is closed. No pin of the driver's keeps it longer
+//! (`os_interface/files/pinned.rs`).
 
 use crate::{
     policy::{

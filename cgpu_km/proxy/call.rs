@@ -10,6 +10,7 @@ use crate::{
     policy::{Accounting, Audited, FileId, GpuId, ProcessId},
     store::Exhausted,
 };
+use core::ops::Range;
 
 /// An address in the memory of the calling program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +153,13 @@ pub trait Call: Host {
 
     /// Takes a mapping out of the calling program's memory.
     fn unmap(&mut self, base: u64, length: u64);
+
+    /// Does `work`, in which the driver pins the program's memory at these addresses, while no file
+    /// of a tenant's shows an object there. `None`: one does. The default is for a system in which
+    /// the driver's own memory is nobody's matter.
+    fn while_pinned<R>(&mut self, _at: Range<u64>, work: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        Some(work(self))
+    }
 
     /// The file that one of the program's descriptors stands for at this moment. `None`: it stands
     /// for no file, or for one that is not this tenant's.

@@ -186,6 +186,10 @@ fn info(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32
     Ok(returned)
 }
 
+/// The driver's refusal of pages that it cannot pin (`os_lock_user_pages()`, os-mlock.c). A pin of
+/// host memory of the driver's own would keep it after its charge has ended.
+const PINNED_AGAIN: Stop = Stop::refused(NvStatus::NV_ERR_INVALID_ADDRESS, Reason::Parameters);
+
 /// Runs `NV_ESC_RM_ALLOC_MEMORY`. The driver makes attributes of its flags, so that of memory for
 /// the firmware is taken out.
 pub(super) fn alloc_memory(
@@ -249,7 +253,16 @@ fn make_memory(call: &mut impl Call, asked: &mut Asked<'_>, bytes: &mut [u8]) ->
         None
     };
     let request = (&request, file.as_ref());
-    let returned = charged(call, asked, bytes, request, &around, &places)?;
+    let returned = if kind == Kind::OsDescriptor {
+        let (start, last) = (get(P_MEMORY, bytes)?, get(LIMIT, bytes)?);
+        let end = start.saturating_add(last).saturating_add(1);
+        let made = call.while_pinned(start..end, |call| {
+            charged(call, asked, bytes, request, &around, &places)
+        });
+        made.ok_or(PINNED_AGAIN)??
+    } else {
+        charged(call, asked, bytes, request, &around, &places)?
+    };
     if class == class::NV01_MEMORY_LOCAL_USER && returned == 0 {
         let view = call.look(|accounting| {
             let gpu = accounting.gpu_of(client, parent);

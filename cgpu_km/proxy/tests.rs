@@ -28,6 +28,7 @@ use proptest::prelude::*;
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     rc::Rc,
 };
 
@@ -61,6 +62,8 @@ struct Program {
     memory: BTreeMap<u64, Vec<u8>>,
     accounting: Accounting,
     seen: Vec<Seen>,
+    /// An address at which a file shows an object.
+    shown_at: Option<u64>,
     driver: DriverStub,
     /// Ranges that were taken out of the program's memory: address and length.
     unmapped: Vec<(u64, u64)>,
@@ -100,6 +103,7 @@ impl Program {
             memory: BTreeMap::new(),
             accounting,
             seen: Vec::new(),
+            shown_at: None,
             driver: Box::new(|_| 0),
             unmapped: Vec::new(),
             // The branch of the recordings.
@@ -180,6 +184,11 @@ impl Host for Program {
 
 impl Call for Program {
     type Held = Session;
+
+    fn while_pinned<R>(&mut self, at: Range<u64>, work: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        let shown = self.shown_at.filter(|shown| at.contains(shown));
+        shown.is_none().then(|| work(self))
+    }
 
     fn hold(&mut self, descriptor: i32) -> Option<Session> {
         self.descriptors.get(&descriptor).copied()

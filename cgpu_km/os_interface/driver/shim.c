@@ -78,6 +78,15 @@ static int may_split(struct vm_area_struct *vma, unsigned long address)
 	return -EINVAL;
 }
 
+/*
+ * A mapping of counted pages does not move: it could come to where the driver is about to pin pages
+ * (files/pinned.rs). Nobody can pin frames.
+ */
+static int may_move(struct vm_area_struct *vma)
+{
+	return vma->vm_flags & VM_PFNMAP ? 0 : -EINVAL;
+}
+
 /* The driver's operations, less what a program is not to have. */
 CGPU_FITS(struct vm_operations_struct, cgpu_vm_operations);
 void cgpu_shim_cover(struct cgpu_vm_operations *place, const struct vm_operations_struct *theirs,
@@ -94,6 +103,8 @@ void cgpu_shim_cover(struct cgpu_vm_operations *place, const struct vm_operation
 		operations->huge_fault = NULL;
 		operations->map_pages = NULL;
 	}
+	if (ours->shows)
+		operations->mremap = may_move;
 	if (ours->gated) {
 		operations->fault = ours->fault;
 		operations->may_split = may_split;

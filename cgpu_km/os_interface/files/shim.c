@@ -9,6 +9,7 @@
 #include <linux/ptrace.h>
 #include <linux/sched/task_stack.h>
 #include <linux/slab.h>
+#include <linux/spinlock.h>
 #include <linux/task_work.h>
 
 /* Operations of one file, and what is called for its mappings. */
@@ -22,6 +23,36 @@ static const struct operations *of(const struct file *file)
 	return container_of(file->f_op, struct operations, table);
 }
 
+/* Memory that the driver is about to pin, for as long as a task's call lasts. */
+struct pinned_range {
+	struct list_head list;
+	struct mm_struct *mm;
+	unsigned long start, end;
+};
+static LIST_HEAD(pinned_ranges);
+static DEFINE_SPINLOCK(pinned_lock);
+
+/* Whether a mapping that is being made is among such memory. */
+static bool is_pinned(const struct vm_area_struct *vma)
+{
+	const struct pinned_range *range;
+	bool found = false;
+
+	spin_lock(&pinned_lock);
+	list_for_each_entry(range, &pinned_ranges, list)
+		found |= range->mm == vma->vm_mm && range->start < vma->vm_end &&
+			 vma->vm_start < range->end;
+	spin_unlock(&pinned_lock);
+	return found;
+}
+
+/* Has what the kernel has entered made, if it may be there. */
+static int make(struct file *file, struct vm_area_struct *vma)
+{
+	/* As the driver's mmap where a page cannot be put in. */
+	return is_pinned(vma) ? -EAGAIN : of(file)->entered(file, vma);
+}
+
 #ifdef HAS_mapped
 /* The kernel has entered a mapping. An error takes it away again. */
 static int mapped(unsigned long start, unsigned long end, pgoff_t page, const struct file *file,
@@ -33,7 +64,7 @@ static int mapped(unsigned long start, unsigned long end, pgoff_t page, const st
 
 	if (!vma || vma->vm_file != file)
 		return -EINVAL;
-	result = of(file)->entered((struct file *)file, vma);
+	result = make((struct file *)file, vma);
 	/* The mapping gets what is there afterwards. */
 	*private = vma->vm_private_data;
 	return result;
@@ -51,6 +82,11 @@ static int prepare(struct vm_area_desc *wanted)
 	vma_desc_set_flags(wanted, VMA_DONTEXPAND_BIT);
 	wanted->vm_ops = &not_made_yet;
 	return 0;
+}
+
+static bool shows_objects(const struct file *file)
+{
+	return file->f_op->mmap_prepare == prepare;
 }
 #else
 /*
@@ -99,7 +135,7 @@ static int make_entered(struct unmade_mapping *unmade)
 		vma->vm_private_data = NULL;
 		/* It is set; this keeps out faults that take no mmap_lock. */
 		vm_flags_set(vma, VM_DONTEXPAND);
-		result = of(unmade->file)->entered(unmade->file, vma);
+		result = make(unmade->file, vma);
 		if (result) {
 			cgpu_shim_zap_pages(vma);
 			vma->vm_ops = &not_made_yet;
@@ -153,6 +189,11 @@ static int map_shown(struct file *file, struct vm_area_struct *vma)
 	vma->vm_private_data = unmade;
 	return 0;
 }
+
+static bool shows_objects(const struct file *file)
+{
+	return file->f_op->mmap == map_shown;
+}
 #endif
 
 /*
@@ -163,6 +204,36 @@ static int map_shown(struct file *file, struct vm_area_struct *vma)
 static int no_lock(struct file *file, int command, struct file_lock *lock)
 {
 	return lock_is_unlock(lock) ? 0 : -ENOLCK;
+}
+
+/*
+ * Calls work(data) if the current task has no mapping of a file that shows objects between two
+ * addresses. None is made there meanwhile: who makes one has the lock of the address space, and
+ * sees the range, or is seen here.
+ */
+void cgpu_shim_while_pinned(unsigned long start, unsigned long end, void (*work)(void *),
+			    void *data)
+{
+	struct pinned_range range = { .mm = current->mm, .start = start, .end = end };
+	struct vm_area_struct *vma;
+	VMA_ITERATOR(next, range.mm, start);
+	bool found = false;
+
+	if (!range.mm || start >= end)
+		return;
+	spin_lock(&pinned_lock);
+	list_add(&range.list, &pinned_ranges);
+	spin_unlock(&pinned_lock);
+	mmap_read_lock(range.mm);
+	/* Before Linux 6.2 this gives the mapping at the end, too. */
+	for_each_vma_range(next, vma, end)
+		found |= vma->vm_start < end && vma->vm_file && shows_objects(vma->vm_file);
+	mmap_read_unlock(range.mm);
+	if (!found)
+		work(data);
+	spin_lock(&pinned_lock);
+	list_del(&range.list);
+	spin_unlock(&pinned_lock);
 }
 
 /* The operations of a session's file. What the driver lacks stays missing. */

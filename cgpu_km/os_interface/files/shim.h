@@ -28,6 +28,8 @@ bool cgpu_shim_is_released_by(const struct file *file,
 void cgpu_shim_set_inode(struct file *file, struct inode *inode);
 bool cgpu_shim_take_cdev(struct cdev *cdev);
 void cgpu_shim_drop_cdev(struct cdev *cdev);
+void cgpu_shim_while_pinned(unsigned long start, unsigned long end, void (*work)(void *),
+			    void *data);
 int cgpu_shim_before_return(struct cgpu_task_work *place, void (*work)(struct callback_head *head));
 
 #endif

@@ -301,3 +301,28 @@ fn firmware_is_never_told_of_memory() {
         assert_eq!(passed(&mut program, 0, 16, run), [0x4000_1000, FLAGS | 1]);
     }
 }
+
+#[test]
+fn the_drivers_own_memory_is_not_pinned() {
+    const AT: u64 = 0x7f00_0000_0000;
+    for (shown, passes) in [
+        (None, true),
+        (Some(AT + 2 * MIB), true),
+        (Some(AT - 1), true),
+        (Some(AT), false),
+        (Some(AT + 2 * MIB - 4096), false),
+    ] {
+        let mut program = Program::with_subdevice(GIB);
+        program.shown_at = shown;
+        program.seen.clear();
+        let fields = [(0, CLIENT), (4, DEVICE), (8, MEMORY), (12, 0x71)];
+        let mut outer = words(56, &fields);
+        put32(&mut outer, 16, 0x4000_1000);
+        put64(&mut outer, 24, AT);
+        put64(&mut outer, 32, 2 * MIB - 1);
+        let told = program.call(&GPU_NODE, NV_ESC_RM_ALLOC_MEMORY, &outer, 40);
+        let refused = NvStatus::NV_ERR_INVALID_ADDRESS.0;
+        assert_eq!(told, if passes { 0 } else { refused }, "{shown:x?}");
+        assert_eq!(program.seen.len(), usize::from(passes));
+    }
+}

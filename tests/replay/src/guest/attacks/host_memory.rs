@@ -4,10 +4,10 @@
 use super::{
     attack::Own,
     rest::alone,
-    scene::{clean_up, Place, GPU, LIMIT, MIB, OWN},
+    scene::{clean_up, escape, Place, GPU, LIMIT, MIB, OWN},
 };
 use crate::{
-    bytes::put_u64,
+    bytes::{put_u32, put_u64},
     control::Control,
     guest::{rm, uvm},
     layout, standin, sys,
@@ -26,6 +26,11 @@ pub(super) const ATTACKS: &[Own] = &[
         run: mappings,
     },
     Own {
+        name: "host memory kept by pins of freed objects",
+        function: "os-mlock.c:os_lock_user_pages",
+        run: pins,
+    },
+    Own {
         name: "host memory in pools of semaphores",
         function: "uvm_va_range.c:uvm_api_alloc_semaphore_pool",
         run: pools,
@@ -41,6 +46,9 @@ pub(super) const ATTACKS: &[Own] = &[
 const PIECE: u64 = 8 * MIB;
 const PIECES: u64 = 24;
 const ALLOWED: u64 = 4;
+/// Bytes of a page, and what a registered page's handle is further on than its object's.
+const PAGE: u64 = 4096;
+const PINS: u32 = 0x1000;
 /// Address of pools and managed memory.
 const BASE: u64 = 0x7d00_0000_0000;
 
@@ -89,8 +97,8 @@ fn object(program: &Taker, number: u64) -> Result<(), String> {
     made.map(drop).map_err(|e| e.to_string())
 }
 
-/// Makes an object, maps a page of it, and frees it. The mapping stays.
-fn mapping(program: &Taker, number: u64) -> Result<(), String> {
+/// Makes an object and maps a page of it: its handle, and the file that shows it.
+fn show(program: &Taker, number: u64) -> Result<(u32, i32), String> {
     object(program, number)?;
     let handle = OWN + u32::try_from(number).map_err(|e| e.to_string())?;
     let path = format!("{}/nvidiactl", program.folder);
@@ -101,10 +109,43 @@ fn mapping(program: &Taker, number: u64) -> Result<(), String> {
     told.map_err(|e| format!("RM_MAP_MEMORY: {e}"))?;
     let (prot, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
     let at = BASE + number * PIECE;
-    sys::mmap(at, 4096, prot, shared | libc::MAP_FIXED, fd, 0).map_err(errno)?;
-    sys::close(fd).map_err(errno)?;
+    sys::mmap(at, PAGE, prot, shared | libc::MAP_FIXED, fd, 0).map_err(errno)?;
+    Ok((handle, fd))
+}
+
+/// Frees an object, and closes the file that shows it.
+fn free_shown(program: &Taker, (handle, fd): (u32, i32)) -> Result<(), String> {
+    sys::close(fd).map_err(|errno| format!("close: errno {errno}"))?;
     let freed = program.client.free(handle);
     freed.map_err(|e| format!("RM_FREE: {e}"))
+}
+
+/// Makes an object, maps a page of it, and frees it. The mapping stays.
+fn mapping(program: &Taker, number: u64) -> Result<(), String> {
+    let shown = show(program, number)?;
+    free_shown(program, shown)
+}
+
+/// Makes an object, maps a page of it, and registers that as memory of the program's own. Then it
+/// unmaps the page and frees the object. The page stays.
+fn pin(program: &Taker, number: u64) -> Result<(), String> {
+    let shown = show(program, number)?;
+    let at = BASE + number * PIECE;
+    let mut outer = [0; 56];
+    put_u32(&mut outer, 0, program.client.handle);
+    put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
+    put_u32(&mut outer, 8, shown.0 + PINS);
+    put_u32(&mut outer, 12, 0x71);
+    // Cached, not contiguous, and not to be mapped.
+    put_u32(&mut outer, 16, 0x4000_1010);
+    put_u64(&mut outer, 24, at);
+    put_u64(&mut outer, 32, PAGE - 1);
+    let pinned = escape(program.client.gpu, 0x27, &mut outer, 40);
+    // SAFETY: `show` has mapped it for this.
+    let gone = unsafe { sys::munmap(at, PAGE) };
+    gone.map_err(|errno| format!("munmap: errno {errno}"))?;
+    free_shown(program, shown)?;
+    pinned.map_err(|e| format!("RM_ALLOC_MEMORY: {e}"))
 }
 
 fn pool(program: &Taker, number: u64) -> Result<(), String> {
@@ -201,6 +242,12 @@ fn objects() -> Result<String, String> {
 fn mappings() -> Result<String, String> {
     standin::needed("branch 550 refuses the mapping itself (EAGAIN)")?;
     compare(LIMIT, ALLOWED, nothing, mapping)
+}
+
+/// None at all: an object that can be pinned would stay charged to nobody.
+fn pins() -> Result<String, String> {
+    standin::needed("branch 550 refuses the mapping itself (EAGAIN)")?;
+    compare(LIMIT, 0, nothing, pin)
 }
 
 fn pools() -> Result<String, String> {

@@ -6,13 +6,14 @@ use std::os::unix::fs::FileExt;
 use cgpu_uapi::Cause;
 
 use crate::{
+    bytes::{put_u32, put_u64, u32_at},
     guest::{
         instance::Instance,
         process::in_child,
         rm,
         tools::{at, equal, fails, holds, sys, tests, Verdict, GIB, GPU},
     },
-    sys as os,
+    layout, sys as os,
 };
 
 tests! {
@@ -20,6 +21,7 @@ tests! {
     "mmap: a mapping without descriptor holds the instance" => holds_instance;
     "mmap: a mapping ends with its object's unmapping" => unmapped_object;
     "mmap: a child has it too" => child;
+    "mmap: host memory that is shown is not registered" => registered;
     "mmap: the doorbell" => doorbell;
     "mmap: /proc/PID/mem does not reach registers and memory" => debugged;
     "mmap: not without RM_MAP_MEMORY, not of another size" => unprepared;
@@ -94,6 +96,61 @@ pub(super) fn ended(address: u64) -> Verdict {
     });
     let bus = format!("the process ended with status {:#x}", libc::SIGBUS);
     equal("a look at the page", &touched, &Err(bus))
+}
+
+/// Registers so many pages of the program's memory; the status.
+fn register(client: &rm::Client, handle: u32, address: u64, pages: u64) -> Result<u32, String> {
+    let mut outer = [0; 56];
+    for (at, value) in [
+        (0, client.handle),
+        (4, rm::DEVICE_HANDLE),
+        (8, handle),
+        (12, 0x71),
+        // Cached, not contiguous, and not to be mapped.
+        (16, 0x4000_1010),
+    ] {
+        put_u32(&mut outer, at, value);
+    }
+    put_u64(&mut outer, 24, address);
+    put_u64(&mut outer, 32, pages * PAGE - 1);
+    let request = 3 << 30 | 56 << 16 | layout::NV_TYPE << 8 | layout::NR_ALLOC_MEMORY;
+    sys(
+        "RM_ALLOC_MEMORY",
+        os::ioctl(client.gpu, request, &mut outer),
+    )?;
+    Ok(u32_at(&outer, 40))
+}
+
+/// Neither alone nor among the program's own pages, before it moves nor by a move.
+fn registered() -> Verdict {
+    const INVALID_ADDRESS: u32 = 0x1e;
+    let instance = Instance::new("registered", GIB)?;
+    let client = instance.client()?;
+    let (fd, address) = map_page(&instance, &client)?;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let own = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let pages = sys("pages", os::mmap(0, 3 * PAGE, prot, own, -1, 0))?;
+    let register = |handle, address, pages| register(&client, handle, address, pages);
+    equal("own pages", &register(HANDLE + 1, pages, 3)?, &0)?;
+    equal(
+        "shown",
+        &register(HANDLE + 2, address, 1)?,
+        &INVALID_ADDRESS,
+    )?;
+    // SAFETY: What lies there was mapped for this.
+    let moved = unsafe { os::move_mapping(address, pages + PAGE, PAGE) };
+    fails("mremap", moved, libc::EINVAL)?;
+    let (shared, place) = (libc::MAP_SHARED | libc::MAP_FIXED, pages + PAGE);
+    sys("mmap", os::mmap(place, PAGE, prot, shared, fd, 0))?;
+    let among = register(HANDLE + 2, pages, 3)?;
+    equal("among own pages", &among, &INVALID_ADDRESS)?;
+    equal("before it", &register(HANDLE + 2, pages, 1)?, &0)?;
+    equal("after it", &register(HANDLE + 3, place + PAGE, 1)?, &0)?;
+    unmap(address, PAGE)?;
+    unmap(pages, 3 * PAGE)?;
+    sys("close", os::close(fd))?;
+    client.close();
+    Ok(())
 }
 
 fn unmapped_object() -> Verdict {
