@@ -58,8 +58,8 @@ pub struct Alloc {
     /// For a channel: the memory in which the driver notes its errors, or a context for DMA over
     /// it. For a context for DMA: the memory that it is over.
     pub memory: Option<ObjectHandle>,
-    /// What the driver uses with it, which has to be of its GPU: the memory of a channel's control
-    /// page (`hUserdMemory`), an address space (`hVASpace`).
+    /// Objects that the driver uses with it, which have to be of its GPU: the memory of a channel's
+    /// control page (`hUserdMemory`), an address space (`hVASpace`).
     pub uses: [Option<ObjectHandle>; 2],
 }
 
@@ -325,7 +325,7 @@ pub enum RefusalCause {
     NotesInFlight,
     /// A channel is there whose errors are noted in this memory.
     NotesInUse,
-    /// What is to be used together is not of one GPU.
+    /// The objects that a call uses together are not of one GPU.
     OtherGpu,
 }
 
@@ -378,8 +378,7 @@ impl RefusalCause {
             // BAR1 (seen with driver 550).
             // Host memory: kernel-open/nvidia/nv-vm.c, nv_alloc_system_pages.
             Self::LimitReached(Limited::Bar1 | Limited::HostMemory) => NvStatus::NV_ERR_NO_MEMORY,
-            // rs_server.c, _serverCreateEntryAndLockForNewClient, and rs_client.c: no memory for a
-            // client or for what a client keeps of an object.
+            // rs_server.c, _serverCreateEntryAndLockForNewClient, and rs_client.c: no memory.
             // For a key: arch/nvalloc/unix/src/osapi.c, RmAllocOsEvent, whatever is wrong.
             Self::LimitReached(_) | Self::KeyTaken => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
             // rs_client.c, clientGenResourceHandle_IMPL.
@@ -404,15 +403,12 @@ impl RefusalCause {
             // None of the driver's, which makes contexts that cannot be preempted.
             Self::RunsAlready | Self::NoSubdevice => NvStatus::NV_ERR_INVALID_STATE,
             Self::PreemptionBeingSet => NvStatus::NV_ERR_STATE_IN_USE,
-            // kernel/gpu/fifo/kernel_channel.c, kchannelGetNotifierInfo: no such memory, which
-            // kchannelConstruct_IMPL() uses all the same.
+            // kernel/gpu/fifo/kernel_channel.c, kchannelGetNotifierInfo: no such memory.
             Self::NoNotes => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
-            // None of the driver's, as for mappings.
-            Self::NotesInFlight => NvStatus::NV_ERR_IN_USE,
             // None of the driver's, which goes on writing to what it has freed
             // (kernel/gpu/fifo/kernel_channel.c, kchannelUpdateNotifierMem_IMPL).
-            Self::NotesInUse => NvStatus::NV_ERR_IN_USE,
-            // None of the driver's, which does not compare them.
+            Self::NotesInFlight | Self::NotesInUse => NvStatus::NV_ERR_IN_USE,
+            // None of the driver's.
             Self::OtherGpu => NvStatus::NV_ERR_INVALID_DEVICE,
         }
     }

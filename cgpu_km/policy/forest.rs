@@ -51,7 +51,7 @@ pub(super) struct Forest {
     freeing: Slots<u64>,
     /// Objects that calls in flight keep.
     kept: Slots<Slot>,
-    /// Where the driver notes a channel's errors, by the channel's place.
+    /// The object in which the driver notes a channel's errors, by the channel's place.
     errors: SlotTable,
     by_handle: SlotTable,
     /// First client of each file.

@@ -116,8 +116,7 @@ fn unmap_dma(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Resul
     let client = ClientHandle(get(H_CLIENT, bytes)?);
     let device = ObjectHandle(get(H_DEVICE, bytes)?);
     let range = ObjectHandle(get(H_DMA, bytes)?);
-    let ticket =
-        call.accounting(|accounting| accounting.begin_named_map(client, device, range))?;
+    let ticket = call.accounting(|accounting| accounting.begin_named_map(client, device, range))?;
     let defer = nvos::UNMAP_DEFERS_TLB_INVALIDATION;
     let returned = prompt(call, asked.code, bytes, FLAGS, defer);
     call.accounting(|accounting| accounting.end_named_map(ticket));
@@ -135,10 +134,10 @@ fn map_memory(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Resu
     let made_on = call.look(|accounting| accounting.client_file(client));
     check_made_on(asked.session, Some(made_on.ok_or(FOREIGN)?))?;
     let file = held(call, get(FD, bytes)?)?;
-    check_gpu(call, file.session(), (client, get(H_DEVICE, bytes)?))?;
+    let device = ObjectHandle(get(H_DEVICE, bytes)?);
+    check_gpu(call, file.session(), (client, device))?;
     let number = file.session().file;
     let part = (get(OFFSET, bytes)?, get(LENGTH, bytes)?);
-    let device = ObjectHandle(get(H_DEVICE, bytes)?);
     let (ticket, through_bar1) = call.accounting(|accounting| {
         let ticket = accounting.begin_named_map(client, device, memory)?;
         match accounting.begin_cpu_map(client, memory, number, part) {
@@ -167,12 +166,12 @@ fn map_memory(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Resu
 fn check_gpu(
     call: &mut impl Call,
     session: Session,
-    (client, device): (ClientHandle, u32),
+    (client, device): (ClientHandle, ObjectHandle),
 ) -> Result<(), Stop> {
     let Role::Gpu(shown) = session.role else {
         return Ok(());
     };
-    let device = call.look(|accounting| accounting.gpu_of(client, ObjectHandle(device)));
+    let device = call.look(|accounting| accounting.gpu_of(client, device));
     if device.is_some_and(|device| device != shown) {
         return Err(Stop::status(NvStatus::NV_ERR_INVALID_ARGUMENT));
     }

@@ -15,9 +15,7 @@ use crate::{
         class::{Kind, NV01_EVENT, NV01_EVENT_OS_EVENT, NV50_MEMORY_VIRTUAL},
         handle::{ClassId, ObjectHandle},
         memory,
-        params::{
-            self, channel, context_share, mapper, nv0002, nv0005, nv0070, nva06c, usermode,
-        },
+        params::{self, channel, context_share, mapper, nv0002, nv0005, nv0070, nva06c, usermode},
         status::NvStatus,
         wire::Field,
     },

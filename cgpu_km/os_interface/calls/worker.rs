@@ -244,8 +244,7 @@ impl JobQueue {
 #[pin_data]
 struct WorkerShared {
     template: Arc<BackingFile>,
-    /// Held for list operations only. A spinlock: a task that a program lets not run holds it for no
-    /// longer.
+    /// Held for list operations only. In a spinlock no task is taken off its processor.
     #[pin]
     queue: SpinLock<JobQueue>,
     /// A job came, or the worker is to stop.

@@ -13,7 +13,10 @@
 //! Every call takes the driver's own locks and may sleep for as long as the GPU's firmware takes.
 //! It is made with no spinlock, no lock that a proxied call takes, and not under `mmap_lock`.
 
-use super::backing_file::BackingFile;
+use super::{
+    backing_file::BackingFile,
+    operations::{Aligned, MappingSlot, RmOperations},
+};
 use crate::{
     nvidia::{
         fb,
@@ -38,37 +41,8 @@ use crate::{
     proxy::{Part, PointerAt},
     store::List,
 };
-use core::{marker::PhantomData, mem::offset_of, ptr::null_mut};
+use core::ptr::null_mut;
 use kernel::{alloc::KVVec, prelude::*, sync::Arc};
-
-/// `nvidia_modeset_rm_ops_t` (nv-modeset-interface.h), the same in all branches but for arguments
-/// of functions that are not called here.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct RmOperations {
-    version_string: *const c_char,
-    allow_write_combining: u8,
-    alloc_stack: Option<unsafe extern "C" fn(*mut *mut c_void) -> c_int>,
-    free_stack: Option<unsafe extern "C" fn(*mut c_void)>,
-    enumerate_gpus: *const c_void,
-    open_gpu: *const c_void,
-    close_gpu: *const c_void,
-    op: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
-    set_callbacks: *const c_void,
-}
-
-const _: () = {
-    use rmapi::operations;
-    assert!(size_of::<RmOperations>() == operations::SIZE);
-    assert!(offset_of!(RmOperations, version_string) == operations::VERSION_STRING.offset());
-    assert!(offset_of!(RmOperations, alloc_stack) == operations::ALLOC_STACK.offset());
-    assert!(offset_of!(RmOperations, free_stack) == operations::FREE_STACK.offset());
-    assert!(offset_of!(RmOperations, op) == operations::OP.offset());
-};
-
-/// Bytes that the driver takes for a struct of its own.
-#[repr(C, align(8))]
-struct Aligned<const N: usize>([u8; N]);
 
 /// Why there is no [`KernelClient`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -526,33 +500,10 @@ impl KernelClient {
     ///
     /// Addresses in it are null, or of what the call may read and write.
     unsafe fn call(&self, operation: u32, argument: &mut [u8]) -> Result {
+        // SAFETY: The functions are the driver's, by the invariant, and `_driver` holds it.
+        let mut stack = unsafe { self.operations.stack() }?;
         // SAFETY: The caller speaks for the addresses.
-        unsafe { self.stack()?.call(operation, argument) }
-    }
-
-    /// A stack for calls.
-    fn stack(&self) -> Result<Stack<'_>> {
-        let RmOperations {
-            alloc_stack: Some(alloc_stack),
-            free_stack: Some(free_stack),
-            op: Some(op),
-            ..
-        } = self.operations
-        else {
-            return Err(ENODEV);
-        };
-        let mut place = null_mut();
-        // SAFETY: The driver's function, by the invariant; the place is there.
-        if unsafe { alloc_stack(&raw mut place) } != 0 {
-            return Err(ENOMEM);
-        }
-        // INVARIANT: They are functions of one driver, and it has just given the stack.
-        Ok(Stack {
-            place,
-            op,
-            free_stack,
-            _driver: PhantomData,
-        })
+        unsafe { stack.call(operation, argument) }
     }
 
     /// To be held while the current task makes a `NV_ESC_RM_MAP_MEMORY`. When it is dropped, the
@@ -562,7 +513,9 @@ impl KernelClient {
         if !rmapi::has_mapping_slot(self.branch) {
             return Ok(None);
         }
-        Ok(Some(MappingSlot(self.stack()?)))
+        // SAFETY: The functions are the driver's, by the invariant, and `_driver` holds it.
+        let stack = unsafe { self.operations.stack() }?;
+        Ok(Some(MappingSlot::new(stack)))
     }
 
     /// Frees a client of ours.
@@ -575,62 +528,6 @@ impl KernelClient {
         if freed.is_err() || nvos00::STATUS.get(&argument.0) != Some(0) {
             pr_warn!("the driver refused to free a client of this module, and keeps it\n");
         }
-    }
-}
-
-/// A stack that the driver has given for calls.
-///
-/// # Invariants
-///
-/// The functions are those of the module that a [`KernelClient`] holds, and the stack is theirs.
-struct Stack<'a> {
-    place: *mut c_void,
-    op: unsafe extern "C" fn(*mut c_void, *mut c_void),
-    free_stack: unsafe extern "C" fn(*mut c_void),
-    _driver: PhantomData<&'a KernelClient>,
-}
-
-impl Stack<'_> {
-    /// As [`KernelClient::call`].
-    ///
-    /// # Safety
-    ///
-    /// Addresses in the struct are null, or of what the call may read and write.
-    unsafe fn call(&mut self, operation: u32, argument: &mut [u8]) -> Result {
-        let mut request = Aligned([0; rmapi::SIZE]);
-        rmapi::OPERATION.set(&mut request.0, operation);
-        let end = rmapi::ARGUMENT.saturating_add(argument.len());
-        let place = rmapi::ARGUMENT..end;
-        let room = request.0.get_mut(place.clone()).ok_or(EINVAL)?;
-        room.copy_from_slice(argument);
-        // SAFETY: The driver's function, on its own stack, by the invariant. The request is as
-        // large as in any branch, and `argument` is one that the caller may hand to the driver. It
-        // may sleep here.
-        unsafe { (self.op)(self.place, request.0.as_mut_ptr().cast()) };
-        argument.copy_from_slice(request.0.get(place).ok_or(EINVAL)?);
-        Ok(())
-    }
-}
-
-impl Drop for Stack<'_> {
-    fn drop(&mut self) {
-        // SAFETY: By the invariant the driver gave it, and nothing uses it any more.
-        unsafe { (self.free_stack)(self.place) };
-    }
-}
-
-/// See [`KernelClient::mapping_slot`]. It has its stack from before the call, so that nothing can
-/// fail behind that.
-pub struct MappingSlot<'a>(Stack<'a>);
-
-impl Drop for MappingSlot<'_> {
-    /// A mapping for the kernel frees what is in the slot, whatever becomes of it
-    /// (`rm_kernel_rmapi_op()` in osapi.c). This one is refused: there is no client 0.
-    fn drop(&mut self) {
-        // SAFETY: There is no address in it.
-        let called = unsafe { self.0.call(rmapi::MAP, &mut [0; nvos33::SIZE]) };
-        // It fails for a struct of a wrong size alone.
-        called.unwrap_or(());
     }
 }
 

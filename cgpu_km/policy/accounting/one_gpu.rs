@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a call uses together has to be of one GPU.
+//! The objects that a call uses together have to be of one GPU.
 //!
 //! A client can have devices of several GPUs, and a call names a device and memory apart. The
 //! driver does not compare them. It takes the place that the memory has on its own GPU for a place

@@ -93,7 +93,10 @@ impl Forest {
             return false;
         }
         // There are few channels, and few objects have any below them.
-        let is_above = self.objects.get(top).is_some_and(|object| object.child.is_some());
+        let is_above = self
+            .objects
+            .get(top)
+            .is_some_and(|object| object.child.is_some());
         let mut notes = self.errors.values();
         notes.any(|notes| notes == top || is_above && self.is_below(notes, top))
     }

@@ -574,7 +574,10 @@ fn what_is_used_together_is_of_one_gpu() {
         (object(9), here_memory, Err(RefusalCause::UnknownObject)),
     ] {
         let begun = accounting.begin_named_map(CLIENT, device, memory);
-        assert_eq!(begun.map(|ticket| accounting.end_named_map(ticket)), expected);
+        assert_eq!(
+            begun.map(|ticket| accounting.end_named_map(ticket)),
+            expected
+        );
         // For a channel, its control page and its address space.
         for place in 0..2 {
             let mut channel = channel_request(CLIENT, device, object(20), 1);
@@ -589,7 +592,9 @@ fn what_is_used_together_is_of_one_gpu() {
         accounting.free(CLIENT, copy);
     }
     // While a call names them, the names stay theirs.
-    let ticket = accounting.begin_named_map(CLIENT, DEVICE, here_memory).unwrap();
+    let ticket = accounting
+        .begin_named_map(CLIENT, DEVICE, here_memory)
+        .unwrap();
     accounting.free(CLIENT, here_memory);
     let again = memory_request(CLIENT, there, here_memory, 10);
     assert_eq!(accounting.alloc(&again), Err(RefusalCause::HandleInUse));

@@ -553,7 +553,9 @@ fn range_with_mappings_is_not_replaced() {
     let mut accounting = accounting(1 << 30);
     lazy_range(&mut accounting);
     accounting.child(DEVICE, COPY).unwrap();
-    let ticket = accounting.begin_rm_map(CLIENT, DEVICE, RANGE, (COPY, PAGE)).unwrap();
+    let ticket = accounting
+        .begin_rm_map(CLIENT, DEVICE, RANGE, (COPY, PAGE))
+        .unwrap();
     for object in [RANGE, COPY] {
         accounting.free(CLIENT, object);
         let again = accounting.begin_alloc(&request(CLIENT, DEVICE, object));

@@ -75,7 +75,10 @@ fn drive(bytes: &[u8]) {
                     page: PageSize::Big,
                     engine: (bytes.next() % 4 == 0).then_some(bytes.next() % 24),
                     memory: (bytes.next() % 4 == 0).then(|| ObjectHandle(bytes.handle())),
-                    uses: [(bytes.next() % 4 == 0).then(|| ObjectHandle(bytes.handle())), None],
+                    uses: [
+                        (bytes.next() % 4 == 0).then(|| ObjectHandle(bytes.handle())),
+                        None,
+                    ],
                 };
                 tickets.extend(accounting.begin_alloc(&alloc));
             }

@@ -503,6 +503,7 @@ mod tests {
             page: PageSize::Small,
             engine: None,
             memory: None,
+            uses: [None; 2],
         };
         let done = cgpu_km::policy::AllocDone {
             object: ObjectHandle(handle),

@@ -65,9 +65,9 @@ impl Both {
 }
 
 /// How many pieces of the program's memory show a neighbour's of the other GPU; why there are none.
-type Seen = Result<usize, String>;
+type Reached = Result<usize, String>;
 
-fn through_bar1(both: &Both) -> Result<Seen, String> {
+fn through_bar1(both: &Both) -> Result<Reached, String> {
     let mut pieces = Vec::new();
     let mut refused = String::new();
     for handle in FIRST..FIRST + PIECES {
@@ -90,8 +90,8 @@ fn through_bar1(both: &Both) -> Result<Seen, String> {
 fn tried(
     place: Place,
     other: u32,
-    attack: fn(&Both) -> Result<Seen, String>,
-) -> Result<Seen, String> {
+    attack: fn(&Both) -> Result<Reached, String>,
+) -> Result<Reached, String> {
     let victim = Program::on(place, "victim", other, SECRET)?;
     let both = Both::new(place, other)?;
     let seen = attack(&both);
@@ -100,7 +100,7 @@ fn tried(
     seen
 }
 
-fn compare(attack: fn(&Both) -> Result<Seen, String>) -> Result<String, String> {
+fn compare(attack: fn(&Both) -> Result<Reached, String>) -> Result<String, String> {
     let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
     let other = second_gpu(&control)?.ok_or("there is no second GPU")?;
     let direct = alone(|| tried(Place::Driver, other, attack))?;

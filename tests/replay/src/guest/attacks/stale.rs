@@ -538,8 +538,8 @@ fn prepared(folder: &str, client: &rm::Client, object: u32, node: &str) -> Resul
     say("RM_MAP_MEMORY", told).map(|_| fd)
 }
 
-/// What a child maps after the driver has refused it a mapping of its parent's memory: host memory
-/// of its own, by a file of the GPU. That cannot be, unless the file shows what was refused.
+/// A child is refused a mapping of its parent's memory, and then maps host memory of its own, by a
+/// file of the GPU. That cannot be, unless the file shows what was refused.
 fn mapped_by_child(folder: &str, parent: &rm::Client) -> Result<(), String> {
     let node = format!("nvidia{GPU}");
     if prepared(folder, parent, FIRST, &node).is_ok() {
