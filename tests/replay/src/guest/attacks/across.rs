@@ -20,11 +20,18 @@ use crate::{
     sys,
 };
 
-pub(super) const ATTACKS: &[Own] = &[Own {
-    name: "another GPU: memory mapped through its BAR1",
-    function: "mapping_cpu.c:memMap_IMPL",
-    run: || compare(through_bar1),
-}];
+pub(super) const ATTACKS: &[Own] = &[
+    Own {
+        name: "another GPU: memory mapped through its BAR1",
+        function: "mapping_cpu.c:memMap_IMPL",
+        run: || compare(|both| through_bar1(both, false)),
+    },
+    Own {
+        name: "another GPU: a copy of memory mapped through its BAR1 (RM_DUP_OBJECT)",
+        function: "mem.c:memCopyConstruct_IMPL",
+        run: || compare(|both| through_bar1(both, true)),
+    },
+];
 
 /// The program's device on the other GPU.
 const DEVICE_THERE: u32 = 0x5c00_0090;
@@ -67,12 +74,20 @@ impl Both {
 /// How many pieces of the program's memory show a neighbour's of the other GPU; why there are none.
 type Reached = Result<usize, String>;
 
-fn through_bar1(both: &Both) -> Result<Reached, String> {
+fn through_bar1(both: &Both, copied: bool) -> Result<Reached, String> {
     let mut pieces = Vec::new();
     let mut refused = String::new();
     for handle in FIRST..FIRST + PIECES {
         at("memory", both.client.memory(handle, PIECE))?;
-        let names = (DEVICE_THERE, handle);
+        let memory = if copied { handle + PIECES } else { handle };
+        if copied {
+            let (ctl, name) = (both.client.ctl, both.client.handle);
+            if let Err(how) = rm::dup(ctl, name, DEVICE_THERE, memory, (name, handle)) {
+                refused = format!("RM_DUP_OBJECT: {how}");
+                continue;
+            }
+        }
+        let names = (DEVICE_THERE, memory);
         match mapped(&both.folder, &both.client, names, both.other) {
             Ok(piece) => pieces.push(piece),
             Err(how) => refused = how,
