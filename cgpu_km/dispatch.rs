@@ -128,6 +128,8 @@ impl Call for TenantCall<'_, &Caller<'_>> {
             Route::Worker(gpu) => {
                 // The instance was destroyed while the call was under way.
                 let worker = self.tenant.worker(gpu).ok_or(Errno::EINVAL)?;
+                let tenant = self.tenant;
+                let _turn = tenant.jobs().map_err(errno)?;
                 self.pass(request, parts, CallRoute::Worker(&worker))
             }
             Route::Kernel(gpu) => {

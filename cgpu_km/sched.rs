@@ -97,14 +97,22 @@ impl Conductor {
         result
     }
 
-    /// The scheduler, for a task that may be any program's.
-    ///
-    /// If another one has it, the thread is woken to wait for it as well: with the thread's
-    /// priority that task comes to run at once.
+    /// The scheduler, for any task but the thread.
     fn scheduler(&self) -> RtMutexGuard<'_, Scheduler> {
-        self.scheduler.try_lock().unwrap_or_else(|| {
+        self.take(&self.scheduler)
+    }
+
+    /// The boosts, for any task but the thread.
+    fn boosts(&self) -> RtMutexGuard<'_, Boosts> {
+        self.take(&self.boosts)
+    }
+
+    /// Takes a lock that the thread takes as well. If another task has it, the thread is woken to
+    /// wait for it, too: with the thread's priority that task comes to run at once.
+    fn take<'a, T>(&self, lock: &'a RtMutex<T>) -> RtMutexGuard<'a, T> {
+        lock.try_lock().unwrap_or_else(|| {
             self.alarm.ring();
-            self.scheduler.lock()
+            lock.lock()
         })
     }
 
@@ -116,8 +124,10 @@ impl Conductor {
     /// The GPU was just opened: from now on the driver can be called. Whatever it refuses as not
     /// supported is not tried again.
     pub fn adopt(&self, driver: Arc<KernelClient>) {
-        *self.driver.lock() = Some(driver);
-        self.boosts.lock().attach();
+        let former = self.driver.lock().replace(driver);
+        // Not under the lock: it calls the driver.
+        drop(former);
+        self.boosts().attach();
         self.change(|scheduler, now| scheduler.set_mechanisms(now, Mechanisms::ALL));
     }
 
@@ -126,7 +136,7 @@ impl Conductor {
     pub fn release(&self) -> Option<Arc<KernelClient>> {
         let driver = self.driver.lock().take();
         drop(self.calls.lock());
-        self.boosts.lock().detach();
+        self.boosts().detach();
         self.change(|scheduler, now| scheduler.set_mechanisms(now, Mechanisms::DOORBELL));
         driver
     }
@@ -173,12 +183,12 @@ impl Conductor {
     pub fn add(&self, id: InstanceId, terms: Terms, gate: Arc<Gate>) -> Result<(), ChangeRefused> {
         let added = self.gates.lock().push((id, gate), GFP_KERNEL);
         added.map_err(|_| ChangeRefused::Exhausted)?;
-        let boosts = self.boosts.lock().add(id);
+        let boosts = self.boosts().add(id);
         let added = boosts.map_err(|_| ChangeRefused::Exhausted);
         let add = |()| self.change(|scheduler, now| scheduler.add(now, id, terms));
         let added = added.and_then(add);
         if added.is_err() {
-            self.boosts.lock().remove(id);
+            self.boosts().remove(id);
             self.gates.lock().retain(|(other, _)| *other != id);
         }
         added
@@ -186,19 +196,19 @@ impl Conductor {
 
     /// Removes an instance.
     pub fn remove(&self, id: InstanceId) {
-        self.boosts.lock().remove(id);
+        self.boosts().remove(id);
         self.change(|scheduler, now| scheduler.remove(now, id));
         self.gates.lock().retain(|(other, _)| *other != id);
     }
 
     /// The rules of the GPU.
     pub fn rules(&self) -> Rules {
-        self.scheduler.lock().rules()
+        self.scheduler().rules()
     }
 
     /// The mechanisms that work on the GPU.
     pub fn mechanisms(&self) -> Mechanisms {
-        self.scheduler.lock().mechanisms()
+        self.scheduler().mechanisms()
     }
 
     /// Changes the rules of the GPU.
@@ -234,13 +244,12 @@ impl Conductor {
 
     /// How the GPU is shared now.
     pub fn view(&self) -> GpuView {
-        self.scheduler.lock().view()
+        self.scheduler().view()
     }
 
     /// How an instance stands now.
     pub fn instance_view(&self, id: InstanceId) -> Option<InstanceView> {
-        let scheduler = self.scheduler.lock();
-        scheduler.instance_view(now(), id)
+        self.scheduler().instance_view(now(), id)
     }
 
     /// A program of an instance touched its doorbell while that was not open.
@@ -251,13 +260,13 @@ impl Conductor {
 
     /// The programs of an instance want this boost together from now on.
     pub fn want_boost(&self, id: InstanceId, boost: Boost) {
-        self.boosts.lock().want(id, boost);
+        self.boosts().want(id, boost);
         self.alarm.ring();
     }
 
     /// Whether the driver was asked for the highest clock.
     pub fn is_boosted(&self) -> bool {
-        self.boosts.lock().is_on(now())
+        self.boosts().is_on(now())
     }
 
     /// Asks the driver for the boost that is wanted; when to look again.

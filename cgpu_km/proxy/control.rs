@@ -25,7 +25,7 @@ use crate::{
         control::{Care, ControlEntry, Direction, Pointer, LARGEST_PARAMS},
         handle::{ClientHandle, ControlCmd, ObjectHandle},
         nvos::nvos54,
-        params::{debug_memory, group_schedule, share_policy},
+        params::{debug_read, debug_write, group_schedule, share_policy},
         status::NvStatus,
         wire::Field,
     },
@@ -202,6 +202,9 @@ impl Command {
     }
 }
 
+// Both name it first.
+const _: () = assert!(debug_read::H_MEMORY.offset() == debug_write::H_MEMORY.offset());
+
 /// The same as [`pass`], while the memory that the parameters name is of the object's GPU.
 #[inline(never)] // Its frame would stand in that of every control.
 fn pass_on_one_gpu(
@@ -211,7 +214,7 @@ fn pass_on_one_gpu(
     entry: &ControlEntry,
     (outer, params): (&mut [u8], &mut [u8]),
 ) -> Result<i32, Stop> {
-    let memory = ObjectHandle(get(debug_memory::H_MEMORY, params)?);
+    let memory = ObjectHandle(get(debug_read::H_MEMORY, params)?);
     let (client, object) = (command.client, command.object);
     let ticket =
         call.accounting(|accounting| accounting.begin_named_map(client, object, memory))?;

@@ -40,6 +40,8 @@ pub struct Tenant {
     changes: Arc<Changes>,
     /// The task that makes a client of the driver's.
     clients: Arc<TaskTurn>,
+    /// The task that has a worker do something.
+    jobs: Arc<TaskTurn>,
     /// Calls that the driver has refused.
     refusals: DriverRefusals,
     /// Taken after a GPU's division. Held for computations only, never over a call of the driver, a
@@ -188,7 +190,7 @@ impl Tenant {
         uvm: Door,
         changes: Arc<Changes>,
     ) -> Result<Arc<Self>> {
-        let clients = TaskTurn::new()?;
+        let (clients, jobs) = (TaskTurn::new()?, TaskTurn::new()?);
         Arc::pin_init(
             pin_init!(Self {
                 number,
@@ -196,6 +198,7 @@ impl Tenant {
                 tables,
                 changes,
                 clients,
+                jobs,
                 refusals: DriverRefusals::new(),
                 state <- new_mutex!(TenantState {
                     accounting: Accounting::new(os_interface::random()),
@@ -381,6 +384,12 @@ impl Tenant {
     /// waits.
     pub fn clients(&self) -> Result<OwnTurn<'_>> {
         self.clients.take()
+    }
+
+    /// Waits in the same way until no other task of the tenant waits for a worker. So a worker's
+    /// queue is no longer than there are tenants.
+    pub fn jobs(&self) -> Result<OwnTurn<'_>> {
+        self.jobs.take()
     }
 
     /// The driver's kernel interface, by any of its GPUs: it is the same.

@@ -147,9 +147,18 @@ pub mod channel {
 }
 
 /// `NV83DE_CTRL_CMD_DEBUG_READ_MEMORY`.
-pub mod debug_memory {
+pub mod debug_read {
     use crate::nvidia::wire::Field;
     /// Size of `NV83DE_CTRL_DEBUG_READ_MEMORY_PARAMS` in bytes.
+    pub const SIZE: usize = 24;
+    /// The memory.
+    pub const H_MEMORY: Field<u32> = Field::at(0);
+}
+
+/// `NV83DE_CTRL_CMD_DEBUG_WRITE_MEMORY`.
+pub mod debug_write {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV83DE_CTRL_DEBUG_WRITE_MEMORY_PARAMS` in bytes.
     pub const SIZE: usize = 24;
     /// The memory.
     pub const H_MEMORY: Field<u32> = Field::at(0);

@@ -399,7 +399,7 @@ static CONTROLS: [ControlEntry; 218] = [
     control(0x83de0315, "NV83DE_CTRL_CMD_DEBUG_READ_MEMORY",
         24, OneGpu, &[counted(16, 4, 1, 65536, Out)], COMPUTE.or(PROFILING), &[]),
     control(0x83de0316, "NV83DE_CTRL_CMD_DEBUG_WRITE_MEMORY",
-        24, Plain, &[counted(16, 4, 1, 65536, In)], PROFILING, &[]),
+        24, OneGpu, &[counted(16, 4, 1, 65536, In)], PROFILING, &[]),
     control(0x83de0317, "NV83DE_CTRL_CMD_DEBUG_SUSPEND_CONTEXT",
         8, Plain, &[], COMPUTE.or(PROFILING), &[]),
     control(0x83de0318, "NV83DE_CTRL_CMD_DEBUG_RESUME_CONTEXT",

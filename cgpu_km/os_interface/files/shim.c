@@ -5,6 +5,8 @@
 #include "base/shim.h"
 
 #include <linux/file.h>
+#include <linux/hash.h>
+#include <linux/list.h>
 #include <linux/module.h>
 #include <linux/ptrace.h>
 #include <linux/sched/task_stack.h>
@@ -25,24 +27,36 @@ static const struct operations *of(const struct file *file)
 
 /* Memory that the driver is about to pin, for as long as a task's call lasts. */
 struct pinned_range {
-	struct list_head list;
+	struct hlist_node list;
 	struct mm_struct *mm;
 	unsigned long start, end;
 };
-static LIST_HEAD(pinned_ranges);
-static DEFINE_SPINLOCK(pinned_lock);
+/* By address space, so that nobody walks what the programs of others have pinned. */
+#define PINNED_BITS 8
+static struct pinned_ranges {
+	spinlock_t lock;
+	struct hlist_head list;
+} pinned_ranges[1 << PINNED_BITS] = {
+	[0 ... (1 << PINNED_BITS) - 1] = { .lock = __SPIN_LOCK_UNLOCKED(pinned_ranges) },
+};
+
+static struct pinned_ranges *pinned_in(const struct mm_struct *mm)
+{
+	return &pinned_ranges[hash_ptr(mm, PINNED_BITS)];
+}
 
 /* Whether a mapping that is being made is among such memory. */
 static bool is_pinned(const struct vm_area_struct *vma)
 {
+	struct pinned_ranges *pinned = pinned_in(vma->vm_mm);
 	const struct pinned_range *range;
 	bool found = false;
 
-	spin_lock(&pinned_lock);
-	list_for_each_entry(range, &pinned_ranges, list)
+	spin_lock(&pinned->lock);
+	hlist_for_each_entry(range, &pinned->list, list)
 		found |= range->mm == vma->vm_mm && range->start < vma->vm_end &&
 			 vma->vm_start < range->end;
-	spin_unlock(&pinned_lock);
+	spin_unlock(&pinned->lock);
 	return found;
 }
 
@@ -215,15 +229,16 @@ void cgpu_shim_while_pinned(unsigned long start, unsigned long end, void (*work)
 			    void *data)
 {
 	struct pinned_range range = { .mm = current->mm, .start = start, .end = end };
+	struct pinned_ranges *pinned = pinned_in(range.mm);
 	struct vm_area_struct *vma;
 	VMA_ITERATOR(next, range.mm, start);
 	bool found = false;
 
 	if (!range.mm || start >= end)
 		return;
-	spin_lock(&pinned_lock);
-	list_add(&range.list, &pinned_ranges);
-	spin_unlock(&pinned_lock);
+	spin_lock(&pinned->lock);
+	hlist_add_head(&range.list, &pinned->list);
+	spin_unlock(&pinned->lock);
 	mmap_read_lock(range.mm);
 	/* Before Linux 6.2 this gives the mapping at the end, too. */
 	for_each_vma_range(next, vma, end)
@@ -231,9 +246,9 @@ void cgpu_shim_while_pinned(unsigned long start, unsigned long end, void (*work)
 	mmap_read_unlock(range.mm);
 	if (!found)
 		work(data);
-	spin_lock(&pinned_lock);
-	list_del(&range.list);
-	spin_unlock(&pinned_lock);
+	spin_lock(&pinned->lock);
+	hlist_del(&range.list);
+	spin_unlock(&pinned->lock);
 }
 
 /* The operations of a session's file. What the driver lacks stays missing. */

@@ -14,6 +14,7 @@
 //! | `fault` | of a file that shows objects: the driver's, unless what it shows has ended |
 //! | | of registers: past the [gate], the same, and [a doorbell](gate::doorbell) |
 //! | `may_split` | of registers: never, since the driver knows of whole mappings only |
+//! | `mremap` | of a file that shows objects: not where pages are counted (`driver/shim.c`) |
 //!
 //! All other operations are the driver's own functions. They look at the mapping's file, at
 //! `vm_pgoff` and at `vm_private_data`, and not at its operations. (One function of UVM compares

@@ -284,7 +284,7 @@ impl Accounting {
     /// A channel names memory in which the driver notes its errors. The driver does not look
     /// whether there is such memory before it uses it (`kchannelConstruct_IMPL()`,
     /// kernel_channel.c): the kernel of the host would take a null pointer. So it is there until
-    /// the channel is made.
+    /// the channel is gone.
     fn begin_channel(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
         let Some(handle) = alloc.memory else {
             return self.begin_object(alloc);

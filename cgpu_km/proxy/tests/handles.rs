@@ -3,6 +3,10 @@
 //! one that passes in this handle alone.
 
 use super::*;
+use crate::nvidia::{
+    capability::{Capabilities, GRAPHICS, PROFILING},
+    handle::ObjectHandle,
+};
 
 /// A client of another tenant, or of nobody: the program cannot tell.
 const FOREIGN: u32 = CLIENT + 1;
@@ -469,12 +473,70 @@ fn forged_memory_takes_no_errors() {
         program.class_of_notes = told;
         assert_eq!(program.memory(MEMORY, 1 << 20), 0);
         assert_eq!(channel_noting(&mut program, 0xc86f, 0, MEMORY), expected);
-        let (client, memory) = (
-            ClientHandle(CLIENT),
-            crate::nvidia::handle::ObjectHandle(MEMORY),
-        );
+        let (client, memory) = (ClientHandle(CLIENT), ObjectHandle(MEMORY));
         let free = program.accounting.begin_free(client, memory, None);
         // Behind a refusal it is not kept.
         assert_eq!(free.is_ok(), expected != 0);
+    }
+}
+
+#[test]
+fn objects_of_another_gpu_are_not_used() {
+    const OTHER_GPU: GpuId = GpuId(GPU.0 + 1);
+    const THERE: u32 = 0x5c00_0040;
+    const MADE: u32 = 0x5c00_0050;
+    const INVALID_DEVICE: u32 = NvStatus::NV_ERR_INVALID_DEVICE.0;
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    let all = Capabilities::DEFAULT.or(GRAPHICS).or(PROFILING);
+    program.accounting.set_capabilities(GPU, all).unwrap();
+    program.accounting.add_share(OTHER_GPU, GIB).unwrap();
+    program.accounting.set_capabilities(OTHER_GPU, all).unwrap();
+    let device = words(56, &[(0, OTHER_GPU.0)]);
+    let outer = nvos64(CLIENT, CLIENT, THERE, 0x80, PARAMS);
+    assert_eq!(program.alloc(&outer, &device), 0);
+    // Of each GPU an address space, memory and a group.
+    for (device, first) in [(DEVICE, 0x5c00_0060), (THERE, 0x5c00_0070)] {
+        let memory = words(128, &[(4, 13)]);
+        for (class, handle, params) in [
+            (0x90f1, first, vec![0; 56]),
+            (0x40, first + 1, memory),
+            (0xa06c, first + 2, words(20, &[(12, 1)])),
+        ] {
+            let outer = nvos64(CLIENT, device, handle, class, PARAMS);
+            assert_eq!(program.alloc(&outer, &params), 0, "{class:#x}");
+        }
+    }
+    let (space, memory, group) = (0, 1, 2);
+    for (class, size, at, used, parent) in [
+        (0xa06c, 20, 8, space, DEVICE),
+        (0xc86f, 368, 28, space, DEVICE),
+        (0xc86f, 368, 32, memory, DEVICE),
+        (0x9067, 12, 0, space, 0x5c00_0060 + group),
+        (0x50a0, 128, 108, space, DEVICE),
+        (0x70, 24, 16, space, DEVICE),
+    ] {
+        for (first, expected) in [(0x5c00_0070, INVALID_DEVICE), (0x5c00_0060, 0)] {
+            program.seen.clear();
+            let outer = nvos64(CLIENT, parent, MADE, class, PARAMS);
+            let told = program.alloc(&outer, &words(size, &[(at, first + used)]));
+            assert_eq!(told, expected, "{class:#x} {at}");
+            assert_eq!(program.seen.is_empty(), expected != 0);
+        }
+        program
+            .accounting
+            .free(ClientHandle(CLIENT), ObjectHandle(MADE));
+    }
+    // NV83DE_CTRL_CMD_DEBUG_READ_MEMORY and _WRITE_MEMORY.
+    let outer = nvos64(CLIENT, DEVICE, MADE, 0x83de, PARAMS);
+    assert_eq!(program.alloc(&outer, &words(12, &[(4, CLIENT)])), 0);
+    for command in [0x83de_0315, 0x83de_0316] {
+        for (first, expected) in [(0x5c00_0070, INVALID_DEVICE), (0x5c00_0060, 0)] {
+            program.seen.clear();
+            let params = words(24, &[(0, first + memory)]);
+            let told = control_of(&mut program, CLIENT, MADE, command, &params);
+            assert_eq!(told, expected, "{command:#x}");
+            assert_eq!(program.seen.is_empty(), expected != 0);
+        }
     }
 }
