@@ -8,6 +8,7 @@
  * driver's, the mapping type says whether the object was mapped directly.
  */
 #include <linux/module.h>
+#include <linux/slab.h>
 #include "fake.h"
 
 static bool static_bar1 = true;
@@ -65,7 +66,8 @@ static u64 bar1_take(struct fake_gpu *gpu, u64 size)
  * Where a thread's mapping of video memory is, between the two halves of the
  * call. The second half refuses another process's client before it takes it
  * (osapi.c: rm_create_mmap_context, RmCreateMmapContextLocked); the thread's
- * next mapping, of whatever, then shows that place.
+ * next mapping, of whatever, then shows that place. (What is left for good is the driver's loss, and
+ * not counted.)
  */
 struct slot {
 	struct list_head list;
@@ -76,7 +78,7 @@ static LIST_HEAD(slots);
 
 static void slot_leave(u64 start, u64 size)
 {
-	struct slot *slot = fake_zalloc(sizeof(*slot));
+	struct slot *slot = kzalloc(sizeof(*slot), GFP_KERNEL);
 
 	if (!slot)
 		return;
@@ -97,7 +99,7 @@ static bool slot_take(u64 *start, u64 *size)
 		*start = slot->start;
 		*size = slot->size;
 		list_del(&slot->list);
-		fake_free(slot);
+		kfree(slot);
 		return true;
 	}
 	return false;
@@ -108,7 +110,7 @@ void fake_map_exit(void)
 	struct slot *slot, *next;
 
 	list_for_each_entry_safe(slot, next, &slots, list)
-		fake_free(slot);
+		kfree(slot);
 }
 
 /* By way of a device of `gpu`: that the object is of the same one is not asked (mapping_cpu.c,

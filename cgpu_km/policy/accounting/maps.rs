@@ -98,7 +98,7 @@ impl Accounting {
             return Err(RefusalCause::Doorbell);
         }
         self.on_one_gpu(client, device, range)?;
-        let (device, memory) = self.on_one_gpu(client, device, memory)?;
+        let (device, memory) = self.reachable(client, device, memory)?;
         let range = self.forest.named(client, range)?;
         let (into, range) = (range.object, range.slot);
         let hold = into.hold.filter(|_| into.kind == Kind::VirtualMemory);

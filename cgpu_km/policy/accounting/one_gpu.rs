@@ -10,11 +10,18 @@
 //! (`_nv83deMapMemoryIntoGrdbgClient()`, kernel_sm_debugger_session_ctrl.c). Of an address space of
 //! another GPU it takes a null pointer (`dmaUpdateVASpace_GF100()`, virt_mem_allocator_gm107.c).
 //!
+//! Host memory can be mapped for each GPU, and Vulkan does so: the driver enters it for that GPU
+//! (`memdescMapIommu()` in `virtmemMapTo_IMPL()`, virtual_mem.c). A channel's control page and the
+//! memory for its errors are not entered anew, so they are of the channel's GPU wherever they lie.
+//!
 //! A copy is of its original's GPU, so it cannot be below a device of another one
 //! ([`RefusalCause::OtherGpu`]). So an object's GPU is that of the device above it.
 
 use crate::{
-    nvidia::handle::{ClientHandle, ObjectHandle},
+    nvidia::{
+        class::Kind,
+        handle::{ClientHandle, ObjectHandle},
+    },
     policy::{
         accounting::Accounting,
         event::{RefusalCause, RmMapTicket},
@@ -36,7 +43,7 @@ impl Accounting {
         by: ObjectHandle,
         memory: ObjectHandle,
     ) -> Result<RmMapTicket, RefusalCause> {
-        let (device, memory) = self.on_one_gpu(client, by, memory)?;
+        let (device, memory) = self.reachable(client, by, memory)?;
         Ok(self.name_map([Some(device), Some(memory), None]))
     }
 
@@ -51,6 +58,21 @@ impl Accounting {
         RmMapTicket {
             names: names.map(|slot| self.forest.hold_name(slot?)),
         }
+    }
+
+    /// A device and memory that can be mapped by way of it.
+    pub(super) fn reachable(
+        &self,
+        client: ClientHandle,
+        device: ObjectHandle,
+        memory: ObjectHandle,
+    ) -> Result<(Slot, Slot), RefusalCause> {
+        let host = self.kind_of(client, memory);
+        if !matches!(host, Some(Kind::SystemMemory | Kind::OsDescriptor)) {
+            return self.on_one_gpu(client, device, memory);
+        }
+        let device = self.forest.named(client, device)?.slot;
+        Ok((device, self.forest.named(client, memory)?.slot))
     }
 
     /// Two objects that a call uses together; they are of one GPU.

@@ -591,6 +591,19 @@ fn what_is_used_together_is_of_one_gpu() {
         assert_eq!(copied, expected);
         accounting.free(CLIENT, copy);
     }
+    // Host memory is mapped for each GPU, and is a channel's control page on its own alone.
+    let host = Alloc {
+        kind: Kind::SystemMemory,
+        ..request(CLIENT, DEVICE, object(8))
+    };
+    accounting.alloc(&host).unwrap();
+    let begun = accounting
+        .begin_named_map(CLIENT, there, object(8))
+        .unwrap();
+    accounting.end_named_map(begun);
+    let mut channel = channel_request(CLIENT, there, object(20), 1);
+    channel.uses[0] = Some(object(8));
+    assert_eq!(accounting.alloc(&channel), Err(RefusalCause::OtherGpu));
     // While a call names them, the names stay theirs.
     let ticket = accounting
         .begin_named_map(CLIENT, DEVICE, here_memory)
