@@ -66,8 +66,8 @@ static u64 bar1_take(struct fake_gpu *gpu, u64 size)
  * Where a thread's mapping of video memory is, between the two halves of the
  * call. The second half refuses another process's client before it takes it
  * (osapi.c: rm_create_mmap_context, RmCreateMmapContextLocked); the thread's
- * next mapping, of whatever, then shows that place. (What is left for good is the driver's loss, and
- * not counted.)
+ * next mapping, of whatever, then shows that place. (What is left for good is the driver's loss,
+ * and not counted.)
  */
 struct slot {
 	struct list_head list;
