@@ -9,7 +9,7 @@ use super::{
     heap::context_dma,
     orders::rebalance,
     owned::{check_made_on, check_policy, owns, FOREIGN},
-    sent::plain,
+    sent::{plain, without},
     shown::{end_shown, held, prepare},
     stop::{get, set, Asked, Stop},
 };
@@ -208,11 +208,7 @@ fn prompt(
     flags: Field<u32>,
     defer: u32,
 ) -> Returned {
-    let wanted = get(flags, bytes)?;
-    set(flags, bytes, wanted & !defer)?;
-    let returned = plain(call, code, bytes);
-    set(flags, bytes, wanted)?;
-    returned
+    without((flags, defer), bytes, |bytes| plain(call, code, bytes))
 }
 
 /// `NV_ESC_RM_IDLE_CHANNELS`: waits in the driver, with its lock of the GPU held, until channels

@@ -14,7 +14,7 @@ use super::{
     odd::{check_range, named, range_tables},
     orders::begin_alloc,
     owned::{allowed, check_file, check_made_on, owns, FOREIGN},
-    sent::{plain, DriverReply},
+    sent::{plain, without, DriverReply},
     shown::{held, prepare},
     stop::{get, set, Asked, Stop},
 };
@@ -54,20 +54,6 @@ pub(super) fn vid_heap_control(
             Reason::Unlisted,
         )),
     }
-}
-
-/// Runs a call without one bit of a field, and puts it back as the program had it.
-fn without(
-    (field, bit): (Field<u32>, u32),
-    bytes: &mut [u8],
-    run: impl FnOnce(&mut [u8]) -> Result<i32, Stop>,
-) -> Result<i32, Stop> {
-    let wanted = get(field, bytes)?;
-    set(field, bytes, wanted & !bit)?;
-    let returned = run(bytes);
-    let told = get(field, bytes)?;
-    set(field, bytes, told | wanted & bit)?;
-    returned
 }
 
 /// Allocates: compare `_nvos32FunctionAllocSize()`.

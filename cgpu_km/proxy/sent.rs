@@ -2,8 +2,9 @@
 //! Calls of the driver, and what of its answers is believed.
 
 use super::{
-    call::{Call, Returned, Route},
+    call::{Call, Errno, Returned, Route},
     part::Part,
+    stop::{get, set},
 };
 use crate::nvidia::{
     class::Kind,
@@ -11,6 +12,7 @@ use crate::nvidia::{
     handle::{ClientHandle, ObjectHandle},
     nvos,
     status::NvStatus,
+    wire::Field,
 };
 
 /// The driver's answer to a call that makes or changes something.
@@ -68,6 +70,20 @@ impl DriverReply {
 /// Forwards a struct that holds no pointer and decides nothing.
 pub(super) fn plain(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Returned {
     call.forward(code, &mut [Part::argument(bytes)], Route::Caller)
+}
+
+/// Runs a call without one bit of a field, and puts it back as the program had it.
+pub(super) fn without<E: From<Errno>>(
+    (field, bit): (Field<u32>, u32),
+    bytes: &mut [u8],
+    run: impl FnOnce(&mut [u8]) -> Result<i32, E>,
+) -> Result<i32, E> {
+    let wanted = get(field, bytes)?;
+    set(field, bytes, wanted & !bit)?;
+    let returned = run(bytes);
+    let told = get(field, bytes)?;
+    set(field, bytes, told | wanted & bit)?;
+    returned
 }
 
 /// Frees an object that may not be there, and tells whether the driver got to it. (The driver

@@ -107,8 +107,8 @@ impl Drop for Stack<'_> {
     }
 }
 
-/// See [`KernelClient::mapping_slot`]. It has its stack from before the call, so that nothing can
-/// fail behind that.
+/// See [`mapping_slot`](super::rmapi::KernelClient::mapping_slot). It has its stack from before the
+/// call, so that nothing can fail behind that.
 pub struct MappingSlot<'a>(Stack<'a>);
 
 impl<'a> MappingSlot<'a> {
