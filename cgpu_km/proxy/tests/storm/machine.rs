@@ -246,7 +246,7 @@ impl Machine {
 
     /// Calls that the driver does not refuse, whatever a program does: a free through the client's
     /// own file (`rmapiFreeWithSecInfo()`; it fails while the GPU is reset or asleep), an unmapping
-    /// of just what is mapped, where there is nothing to split, and the end of an external range
+    /// that splits nothing (`uvm_unmap_external_in_range()`), and the end of an external range
     /// (`uvm_free()`).
     fn must_work(&self, task: &Task, request: u32, told: &[Vec<u8>], hostile: bool) -> bool {
         let outer = &told[0];
@@ -265,9 +265,12 @@ impl Machine {
         if request != 66 {
             return false;
         }
-        let gpu = gpu_of(&outer[16..32]);
-        gpu.and_then(|gpu| self.maps.get(&(task.file, gpu, base)))
-            .is_some_and(|map| map.length == length)
+        let Some(gpu) = gpu_of(&outer[16..32]) else {
+            return false;
+        };
+        let end = base + length;
+        let mut meeting = self.meeting(task.file, gpu, base, end);
+        meeting.all(|(at, map)| base <= at && at + map.length <= end)
     }
 
     fn escape(&mut self, task: &Task, nr: u32, told: &mut [Vec<u8>]) -> Outcome {
@@ -744,14 +747,23 @@ impl Machine {
         }
     }
 
+    /// What is mapped at some of these addresses: where each begins, and how it is mapped.
+    fn meeting(
+        &self,
+        file: u64,
+        gpu: usize,
+        base: u64,
+        end: u64,
+    ) -> impl Iterator<Item = (u64, Mapped)> + '_ {
+        let maps = self.maps.range((file, gpu, 0)..(file, gpu, end));
+        maps.map(|(key, map)| (key.2, *map))
+            .filter(move |(at, map)| at + map.length > base)
+    }
+
     /// Takes away what is mapped at these addresses; of what is there in parts the rest stays.
     fn unmap(&mut self, file: u64, gpu: usize, base: u64, length: u64) {
         let end = base.saturating_add(length);
-        let all = (file, gpu, 0)..(file, gpu, end);
-        let hit = |(key, map): (&(u64, usize, u64), &Mapped)| {
-            (key.2 + map.length > base).then_some((key.2, *map))
-        };
-        let hit: Vec<_> = self.maps.range(all).filter_map(hit).collect();
+        let hit: Vec<_> = self.meeting(file, gpu, base, end).collect();
         self.remapped |= !hit.is_empty();
         for (at, map) in hit {
             let (len, memory) = (map.length, map.memory);
