@@ -43,7 +43,7 @@ pub use base::{
 pub use calls::{
     caller::Caller,
     open_file::OpenFile,
-    worker::{CallRoute, QueueKey, Worker},
+    worker::{CallRoute, Worker},
 };
 pub use driver::{
     backing_file::{BackingFile, DeviceNumber},

@@ -322,10 +322,8 @@ impl Registry {
     #[inline(never)] // What it makes would stand in the frame of `make`.
     fn make_tenant(&self, admin: &mut Admin, name: &Name) -> Result<TenantRecord, Failure> {
         let driver = admin.driver.ok_or(Cause::DriverMissing)?;
-        let number = admin.next_tenant;
-        let minor = number
-            .checked_mul(2)
-            .and_then(|n| n.checked_add(TENANT_MINORS));
+        let minor = admin.next_tenant.checked_mul(2);
+        let minor = minor.and_then(|n| n.checked_add(TENANT_MINORS));
         let control_minor = minor.filter(|&m| m < MINORS - 1).ok_or(Cause::TooMany)?;
         let uvm_minor = control_minor + 1;
         // From here on the numbers are used up, whatever becomes of them.
@@ -334,8 +332,6 @@ impl Registry {
         let (control, uvm) = admin.common_files()?;
         let (control_shown, uvm_shown) = (control.number(), uvm.number());
         let tenant = Tenant::new(
-            // Number 0 is the host's, as `QueueKey` has it.
-            u64::from(number) + 1,
             *name,
             driver.tables,
             Door::new(control),

@@ -6,7 +6,7 @@ use super::{ioctl, mapped, settle, unmapped};
 use crate::{
     os_interface::{
         self, BackingFile, Caller, CopiedBy, Doorbell, Gate, OpenFile, Pages, ProgramMapping,
-        QueueKey, Shown, Unmapped, UserAddr,
+        Shown, Unmapped, UserAddr,
     },
     policy::sched::InstanceId,
     registry::{TenantFile, TenantNode},
@@ -18,10 +18,6 @@ impl os_interface::Endpoint for TenantNode {
 
     fn backing(&self) -> Result<Arc<BackingFile>> {
         Self::backing(self)
-    }
-
-    fn queue(&self) -> QueueKey {
-        self.tenant().queue()
     }
 
     fn may_open(&self) -> Result {

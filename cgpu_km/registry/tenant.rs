@@ -17,7 +17,7 @@ use crate::{
         self,
         rmapi::KernelClient,
         shared_page::{DriverPage, Shadow},
-        BackingFile, Changes, Frame, OpenFile, OwnTurn, QueueKey, TaskTurn, Worker,
+        BackingFile, Changes, Frame, OpenFile, OwnTurn, TaskTurn, Worker,
     },
     policy::{
         sched::InstanceId, Accounting, ContextCost, FbView, FileId, GpuId, GpuSize, ManagedMode,
@@ -33,7 +33,6 @@ use kernel::{
 /// Everything that has one name.
 #[pin_data]
 pub struct Tenant {
-    number: u64,
     name: Name,
     tables: &'static Tables,
     /// Told when a share comes to be over its limit, or no longer is.
@@ -181,9 +180,8 @@ impl TenantShare {
 }
 
 impl Tenant {
-    /// A tenant without instances; `number` is unique, and not 0.
+    /// A tenant without instances.
     pub(super) fn new(
-        number: u64,
         name: Name,
         tables: &'static Tables,
         control: Door,
@@ -193,7 +191,6 @@ impl Tenant {
         let (clients, jobs) = (TaskTurn::new()?, TaskTurn::new()?);
         Arc::pin_init(
             pin_init!(Self {
-                number,
                 name,
                 tables,
                 changes,
@@ -213,11 +210,6 @@ impl Tenant {
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// In whose turn the jobs of its files go to a worker.
-    pub fn queue(&self) -> QueueKey {
-        QueueKey::tenant(self.number)
     }
 
     /// Its name.

@@ -3,7 +3,7 @@
 
 use super::{
     descriptor::Descriptor,
-    worker::{CallRoute, DriverCall, QueueKey},
+    worker::{CallRoute, DriverCall},
 };
 use crate::{
     os_interface::{
@@ -20,7 +20,6 @@ use kernel::{bindings, error::to_result, prelude::*, types::NotThreadSafe};
 pub struct Caller<'a> {
     file: NonNull<bindings::file>,
     backing: &'a BackingFile,
-    queue: QueueKey,
     recent: &'a Recent,
     /// Not `Send`: the call reads the current task's memory.
     _task: PhantomData<NotThreadSafe>,
@@ -35,13 +34,11 @@ impl<'a> Caller<'a> {
     pub(in crate::os_interface) unsafe fn new(
         file: NonNull<bindings::file>,
         backing: &'a BackingFile,
-        queue: QueueKey,
         recent: &'a Recent,
     ) -> Self {
         Self {
             file,
             backing,
-            queue,
             recent,
             _task: PhantomData,
         }
@@ -102,7 +99,6 @@ impl<'a> Caller<'a> {
             forward(
                 self.file,
                 (self.backing, Some(self.recent)),
-                self.queue,
                 cmd,
                 parts,
                 route,
@@ -124,7 +120,6 @@ impl BackingFile {
             forward(
                 self.as_non_null(),
                 (self, None),
-                QueueKey::HOST,
                 cmd,
                 parts,
                 route,
@@ -147,7 +142,6 @@ impl BackingFile {
 pub(in crate::os_interface) unsafe fn forward(
     file: NonNull<bindings::file>,
     (backing, recent): (&BackingFile, Option<&Recent>),
-    queue: QueueKey,
     cmd: u32,
     parts: &mut [Part<'_>],
     route: CallRoute<'_>,
@@ -169,7 +163,7 @@ pub(in crate::os_interface) unsafe fn forward(
         // SAFETY: The file is open, as the contract says; the lease is of this address space.
         CallRoute::Caller => unsafe { request.execute_reduced() },
         // SAFETY: The file is open, as the contract says; the lease is of this address space.
-        CallRoute::Worker(worker) => unsafe { worker.call(queue, &request) },
+        CallRoute::Worker(worker) => unsafe { worker.call(&request) },
         CallRoute::Holding(descriptor) => {
             own = Some((descriptor, *descriptor.number(parts).ok_or(EINVAL)?));
             // SAFETY: The file is open, as the contract says; the lease is of this address space.

@@ -13,8 +13,9 @@
 //! Calls that depend on the caller's PID must not go this way.
 //!
 //! There is one worker per GPU, since a call may be slow: the first client of a GPU can wait for
-//! its initialization. Jobs are served in turns among tenants: a tenant who asks in a loop, with
-//! any number of threads, delays another one's next job by one job of his at most.
+//! its initialization. Jobs are served in the order in which they come. A tenant has one at a time
+//! (`Tenant::jobs`), so with any number of threads he delays another one's next job by one job of
+//! his at most.
 //!
 //! # Waiting
 //!
@@ -34,7 +35,7 @@ use crate::os_interface::{
     driver::backing_file::BackingFile,
     scratch::lease::Lease,
 };
-use core::{cmp::Ordering, ptr::NonNull};
+use core::ptr::NonNull;
 use kernel::{
     bindings, impl_list_arc_safe, impl_list_item,
     list::{List, ListArc, ListLinks},
@@ -45,20 +46,6 @@ use kernel::{
         Arc, CondVar, SpinLock,
     },
 };
-
-/// In whose turn a job is served: the tenant's number, unique among tenants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueKey(u64);
-
-impl QueueKey {
-    /// The host's own jobs.
-    pub const HOST: Self = Self(0);
-
-    /// The key of the tenant with this number, which is not 0.
-    pub const fn tenant(number: u64) -> Self {
-        Self(number)
-    }
-}
 
 /// Which task makes a call into the driver.
 #[derive(Clone, Copy)]
@@ -122,10 +109,6 @@ impl DriverCall<'_> {
 /// A queued request.
 #[pin_data]
 struct Job {
-    /// The key whose turn it takes.
-    key: QueueKey,
-    /// The round that it is served in. Written once, before the job is in the queue.
-    round: Atomic<u64>,
     /// The caller's request; valid until `done`.
     request: NonNull<DriverCall<'static>>,
     /// The caller's address space; valid until `done`.
@@ -201,39 +184,13 @@ impl Drop for BorrowedMm {
     }
 }
 
-/// Jobs that wait, and the order in which they go.
-///
-/// Each job has a round: one more than the last waiting job of the same key, or else the round that
-/// is being served. The next job is the first one of the lowest round, so each key with jobs is
-/// served once per round.
+/// Jobs that wait, in the order in which they came.
 struct JobQueue {
     jobs: List<Job>,
-    round: u64,
     stopping: bool,
 }
 
 impl JobQueue {
-    fn push(&mut self, job: ListArc<Job>) {
-        let last = self.jobs.iter().filter(|other| other.key == job.key);
-        let last = last.map(|other| other.round.load(Relaxed)).max();
-        let round = last.map_or(self.round, |last| last.wrapping_add(1));
-        job.round.store(round, Relaxed);
-        self.jobs.push_back(job);
-    }
-
-    fn pop(&mut self) -> Option<Arc<Job>> {
-        let rounds = self.jobs.iter().map(|job| job.round.load(Relaxed));
-        self.round = rounds.min()?;
-        let mut cursor = self.jobs.cursor_front();
-        while let Some(next) = cursor.peek_next() {
-            match next.round.load(Relaxed).cmp(&self.round) {
-                Ordering::Equal => return Some(next.remove().into_arc()),
-                _ => cursor.move_next(),
-            };
-        }
-        None
-    }
-
     /// Takes a job out; whether it was still waiting.
     fn withdraw(&mut self, job: &Job) -> bool {
         // SAFETY: A job is put into one queue only, that of the worker that it was made for.
@@ -257,8 +214,8 @@ impl WorkerShared {
     fn next(&self) -> Option<Arc<Job>> {
         let mut queue = self.queue.lock();
         loop {
-            if let Some(job) = queue.pop() {
-                return Some(job);
+            if let Some(job) = queue.jobs.pop_front() {
+                return Some(job.into_arc());
             }
             if queue.stopping {
                 return None;
@@ -310,7 +267,6 @@ impl Worker {
                 template,
                 queue <- new_spinlock!(JobQueue {
                     jobs: List::new(),
-                    round: 0,
                     stopping: false,
                 }),
                 wake <- new_condvar!(),
@@ -332,15 +288,13 @@ impl Worker {
     /// # Safety
     ///
     /// As for [`DriverCall::execute`], with the calling task's address space.
-    pub(super) unsafe fn call(&self, key: QueueKey, request: &DriverCall<'_>) -> Result<i32> {
+    pub(super) unsafe fn call(&self, request: &DriverCall<'_>) -> Result<i32> {
         // SAFETY: The current task is valid, and its address space cannot go while it is in here.
         let mm = unsafe { extra::cgpu_shim_memory() };
         let mm = NonNull::new(mm).ok_or(EFAULT)?;
         let creds = Reduced::of_caller()?;
         let job = ListArc::pin_init(
             try_pin_init!(Job {
-                key,
-                round: Atomic::new(0),
                 request: NonNull::from(request).cast(),
                 mm,
                 creds,
@@ -352,7 +306,7 @@ impl Worker {
             GFP_KERNEL,
         )?;
         let waiter = job.clone_arc();
-        self.thread.task().queue.lock().push(job);
+        self.thread.task().queue.lock().jobs.push_back(job);
         self.thread.task().wake.notify_one();
         if let Err(killed) = waiter.done.wait_killable() {
             if self.thread.task().queue.lock().withdraw(&waiter) {

@@ -85,7 +85,6 @@ pub(in crate::os_interface) unsafe fn open_endpoint<E: Endpoint>(
         operations: MaybeUninit::uninit(),
         own,
         node,
-        queue: endpoint.queue(),
         backing,
         gated: None,
         recent: Recent::new(),
@@ -229,7 +228,7 @@ unsafe fn call<E: Endpoint>(filp: *mut bindings::file, cmd: c_uint, arg: c_ulong
     let file = NonNull::new(filp).ok_or(EINVAL)?;
     // SAFETY: The VFS holds the file open during the call; the session's backing file is the one
     // that it was opened on.
-    let mut caller = unsafe { Caller::new(file, &session.backing, session.queue, &session.recent) };
+    let mut caller = unsafe { Caller::new(file, &session.backing, &session.recent) };
     // CAST: c_ulong is 64 bits wide.
     E::ioctl(&session.file, &mut caller, cmd, UserAddr::new(arg as u64))
 }

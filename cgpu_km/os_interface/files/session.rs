@@ -11,7 +11,7 @@ use super::{
 use crate::{
     os_interface::{
         base::{creds::KeptCreds, extra},
-        calls::{caller::Caller, open_file::OpenFile, worker::QueueKey},
+        calls::{caller::Caller, open_file::OpenFile},
         driver::backing_file::BackingFile,
         gate::{doorbell::Doorbell, Gate, GatedFile},
         scratch::recent::Recent,
@@ -28,9 +28,6 @@ pub trait Endpoint: Send + Sync + 'static {
 
     /// The real device behind the node; `ENODEV` once the endpoint is destroyed.
     fn backing(&self) -> Result<Arc<BackingFile>>;
-
-    /// In whose turn the jobs of its files go to a worker.
-    fn queue(&self) -> QueueKey;
 
     /// Whether a file may be opened. It may wait: nothing is held yet, and not the real device.
     fn may_open(&self) -> Result {
@@ -129,7 +126,6 @@ pub(super) struct FileSession<E: Endpoint> {
     /// The node that the file was opened on, and is of again in `release`.
     pub(super) node: NodeSide,
     pub(super) backing: Arc<BackingFile>,
-    pub(super) queue: QueueKey,
     /// If it [may map registers](Endpoint::gate).
     pub(super) gated: Option<GatedFile>,
     /// The list of its mappings, if it [shows objects](Endpoint::shows_objects) and the driver

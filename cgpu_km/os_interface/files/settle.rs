@@ -64,7 +64,7 @@ unsafe extern "C" fn run<E: Endpoint>(head: *mut bindings::callback_head) {
     // SAFETY: `settle_later` is called for files of `E` alone; the reference keeps this one open.
     let session = unsafe { session::<E>(file.as_ptr()) };
     // SAFETY: The session's backing file is the one that the file was opened on.
-    let mut caller = unsafe { Caller::new(file, &session.backing, session.queue, &session.recent) };
+    let mut caller = unsafe { Caller::new(file, &session.backing, &session.recent) };
     let late = settlement.since.elapsed().as_nanos() > LATE;
     E::settle(&session.file, &mut caller, &settlement.mapping, late);
 }
