@@ -78,13 +78,13 @@ module=/lib/modules/$release/updates/cgpu_km.ko
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/Cargo.toml" | head -n 1)
 what="cgpu $version for $release in $prefix"
 
-[ -n "$dry" ] || [ "$(id -u)" = 0 ] || die "needs root"
+[ -n "$dry" ] || [ "$(id -u)" = 0 ] || die "run it as root"
 [ -z "$load" ] || [ "$release" = "$(uname -r)" ] || load=''
 
 # ---- what is there already
 if [ -e "$manifest" ]; then
 	grep -qxF "# $what" "$manifest" ||
-		die "another one is installed ($(sed -n 's/^# \(cgpu .*\)/\1/p' "$manifest")); run uninstall.sh first"
+		die "cgpu is installed already ($(sed -n 's/^# \(cgpu .*\)/\1/p' "$manifest")); run uninstall.sh first"
 	while read -r kind path sum; do
 		[ "$kind" = file ] || continue
 		[ "$(sha256sum <"$root$path" 2>/dev/null | cut -d' ' -f1)" = "$sum" ] ||

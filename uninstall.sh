@@ -27,7 +27,7 @@ while [ $# -gt 0 ]; do
 done
 manifest=$root/var/lib/cgpu/manifest
 [ -e "$manifest" ] || die "nothing is installed ($manifest is not there)"
-[ -n "$dry" ] || [ "$(id -u)" = 0 ] || die "needs root"
+[ -n "$dry" ] || [ "$(id -u)" = 0 ] || die "run it as root"
 
 unload() {
 	grep -q '^cgpu_km ' /proc/modules || return 0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! cGPU: shares an NVIDIA GPU between containers, each under its own limits.
+//! cgpu: shares an NVIDIA GPU between containers, each under its own limits.
 //!
 //! The root of the kernel module, and its table of contents. `nvidia`, `policy`, `proxy` and `uapi`
 //! are pure: `host.rs` compiles the very same files into a library for tests. `os_interface` alone

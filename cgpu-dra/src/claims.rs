@@ -61,7 +61,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The claim was deleted and made again under its name.
-    #[error("the claim {0} is another one now; its uid has changed")]
+    #[error("the claim {0} was deleted and made again; its uid has changed")]
     Replaced(String),
     /// The scheduler has not been there.
     #[error("the claim {0} is not allocated")]

@@ -259,8 +259,8 @@ pub enum Problem {
     },
     /// `unload` found the mount point or the module in use by somebody whom it cannot name.
     #[error(
-        "something still uses {what}: an open file, a folder somebody is in, or a container \
-         with a proxy node mounted; stop it first"
+        "something still uses {what}: an open file, a process whose working directory it is, or a \
+         container with a proxy node mounted; stop it first"
     )]
     Pinned {
         /// The thing in use.
@@ -268,8 +268,8 @@ pub enum Problem {
     },
     /// `inst restore`: the file is wrong.
     #[error(
-        "the file is not understood: {why}; each [[instance]] has name, gpus, mem and, if \
-         wanted, weight and overcommit"
+        "the file is not understood: {why}; docs/cgpuctl.md lists the keys of [[gpu]] and \
+         [[instance]]"
     )]
     BadFile {
         /// The parser's words.
@@ -282,7 +282,7 @@ pub enum Problem {
         faults: Vec<String>,
     },
     /// `apply`: some changes were refused; the others were made.
-    #[error("{}; what else differed is changed, so apply it again after that", .faults.join("; "))]
+    #[error("{}; all other changes were made, so fix this and apply the file again", .faults.join("; "))]
     NotApplied {
         /// A clause for each.
         faults: Vec<String>,

@@ -230,6 +230,26 @@ fn container_allowed_a_real_node_is_found() {
         code.map(reading).to_vec(),
     );
     assert_eq!(only(&fake).found, "may open 195:0, 195:255, 509:0");
+    // An administrator changes what the group may open, unless in a user namespace of its own.
+    for (users, bounding, state) in [
+        ("0 0 4294967295\n", "000001ffffffffff", FindingState::Failed),
+        ("0 0 4294967295\n", "00000000a80425fb", FindingState::Ok),
+        ("0 100000 65536\n", "000001ffffffffff", FindingState::Ok),
+    ] {
+        let fake = container();
+        programs(
+            &fake,
+            "/sys/fs/cgroup/pod.slice/one",
+            device_program(&[], &[1, 511]),
+        );
+        text(&fake, "/proc/50/uid_map", &format!("         {users}"));
+        text(
+            &fake,
+            "/proc/50/status",
+            &format!("CapEff:\t0\nCapBnd:\t{bounding}\n"),
+        );
+        assert_eq!(of_container(&fake)[0].state, state, "{users} {bounding}");
+    }
     // In a way that nobody here understands.
     let fake = container();
     let call = u64::from_le_bytes([0x85, 0, 0, 0, 1, 0, 0, 0]);

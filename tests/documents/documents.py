@@ -12,7 +12,7 @@ documents.py --self-test: each kind of fault that is planted in a small page is 
 Last come the examples in the help of cgpuctl's commands, as its own test has recorded it.
 
 A command is a line of a `sh` block, or one behind `$ ` or `# ` of a `console` block, whose other
-lines are its output: `...` there stands for any lines, `(ends with N)` for the exit code. A `text`
+lines are its output: `...` there stands for any lines, `(exits with N)` for the exit code. A `text`
 block is the output of the command before it. A command in a block of another kind is an error, and
 so is an entry of the tables below that fits none."""
 
@@ -175,7 +175,7 @@ def commands(page, text):
             said = held + said.removeprefix(block.group(1))
             held = ""
             prompt = re.match(r"[$#] ", said) if kind == "console" else None
-            ended = re.fullmatch(r"\(ends with (\d+)\)", said)
+            ended = re.fullmatch(r"\(exits with (\d+)\)", said)
             if kind == "sh" and said.endswith("\\"):
                 held = said[:-1]
             elif kind == "sh" or prompt:
@@ -335,7 +335,7 @@ def judge(paths):
 def self_test():
     """Each planted fault is found, and a page that is right passes."""
     page = "docs/cgpuctl.md"
-    text = "```console\n$ cgpuctl a\none\n...\nlast\n$ cgpuctl b\n(ends with 6)\n```\n"
+    text = "```console\n$ cgpuctl a\none\n...\nlast\n$ cgpuctl b\n(exits with 6)\n```\n"
     text += "```sh\ncgpuctl c\n```\n```text\nthree\n```\n"
     found = commands(page, text)
     good = f"{MARK} begin 0\none\nx\nlast\n{MARK} end 0 0\n{MARK} begin 1\n\n{MARK} end 1 6\n"

@@ -116,15 +116,7 @@ impl BackingFile {
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: CallRoute<'_>) -> Result<i32> {
         // SAFETY: By the type's invariant this is an open file, and `self` holds it for longer
         // than the call lasts.
-        let answer = unsafe {
-            forward(
-                self.as_non_null(),
-                (self, None),
-                cmd,
-                parts,
-                route,
-            )
-        };
+        let answer = unsafe { forward(self.as_non_null(), (self, None), cmd, parts, route) };
         let answer = answer?;
         if answer < 0 {
             return Err(Error::from_errno(answer));

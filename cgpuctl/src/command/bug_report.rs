@@ -21,7 +21,7 @@ use std::{
 };
 use tar::{Builder, Header};
 
-/// Write what a report of a fault needs into one file, without secrets.
+/// Collect a bug report in one file, without secrets.
 ///
 /// The file has what this tool says of the host, the kernel's messages about the driver and the
 /// module, and versions: no environments, no command lines, no host name. It is a tar file; look at

@@ -87,7 +87,7 @@ fn once(host: &dyn Host, args: &CdiGenerate) -> Result<Report, Problem> {
             if names.is_empty() {
                 // A file without a device is not allowed, and one that is wrong is worse than none.
                 files::remove(&path)?;
-                format!("No instances; {} is not there.\n", path.display())
+                format!("There is no instance, so there is no {}.\n", path.display())
             } else {
                 write(&path, &text)?;
                 format!("{}: {}\n", path.display(), names.join(" "))

@@ -17,7 +17,7 @@ use cgpu_uapi::{text, Gpu, Policy};
 use clap::Args;
 use serde::Serialize;
 
-/// List the GPUs: what they have and what of it is given out.
+/// List the GPUs with their total, allotted and used memory.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  cgpuctl gpu list -o wide")]
 pub(crate) struct GpuList {

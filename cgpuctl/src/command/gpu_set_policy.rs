@@ -34,10 +34,11 @@ pub(crate) struct GpuSetPolicy {
     /// Policy, by name or number.
     #[arg(value_name = "POLICY", value_parser = policies())]
     pub(crate) policy: Policy,
-    /// Short turns that wait less, or long ones that lose less.
+    /// Length of a turn: short ones lower latency, long ones lose less to switching.
     #[arg(long, value_parser = periods())]
     pub(crate) period: Option<Period>,
-    /// Instances among which the policy fixed-equal divides the GPU.
+    /// Instances among which the policy fixed-equal divides the GPU. It also sets the default
+    /// limits of channels and clients of new instances.
     #[arg(
         long,
         alias = "max-inst",

@@ -74,8 +74,8 @@ pub(crate) struct Terms {
     /// Sets of calls that it may make: compute, utility, graphics, video, profiling, rdma.
     #[arg(long, value_name = "SET,…", default_value = "compute,utility")]
     caps: Capabilities,
-    /// Limit of the host's memory that the driver holds for it, on each of the GPUs. By default it
-    /// follows from the host's memory and the part of the GPU's.
+    /// Limit of the host's memory that the driver holds for it, on each of the GPUs. The default is
+    /// proportional to the instance's share of the GPU's memory.
     #[arg(long, value_name = "SIZE|default", value_parser = amount)]
     pub(crate) host_mem: Option<u64>,
 }

@@ -51,7 +51,7 @@ pub(crate) struct InstSave {
     path: PathBuf,
 }
 
-/// Make the instances of a file that are not there yet.
+/// Set the policies of a file's GPUs, and make its instances that are missing.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  cgpuctl inst restore /etc/cgpu/instances.toml")]
 pub(crate) struct InstRestore {

@@ -18,7 +18,7 @@ use zerocopy::FromZeros;
 /// All instances of a GPU share what the driver and the GPU's firmware have for clients, objects
 /// and events, BAR1, the host's memory, and time: whoever is to have the GPU next waits until all
 /// mappings of its registers are taken back. A CUDA program has one or two clients, up to 370
-/// objects, 8 events, 2 MiB of BAR1, 73 MB of the host's memory, 31 files and 2 mappings.
+/// objects, 8 to 15 events, 2 MiB of BAR1, 73 MB of the host's memory, 31 files and 2 mappings.
 #[derive(Args)]
 pub(crate) struct InstSetLimit {
     #[command(flatten)]

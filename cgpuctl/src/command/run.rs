@@ -21,9 +21,9 @@ Examples:
 
 /// Run a program in a new instance, and destroy the instance when the program has ended.
 ///
-/// The program sees the instance in the place of the GPU and is otherwise a program of this host:
-/// it runs as you, with the host's files, and can reach the real GPU if it means to. This is for
-/// trying a limit; what is not trusted belongs in a container.
+/// The program sees the instance in the place of the GPU. Otherwise it is a program of this host:
+/// it runs as root, with the host's files, and nothing keeps it from the real GPU. Use this to try
+/// a limit. Run programs that you do not trust in a container.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Run {

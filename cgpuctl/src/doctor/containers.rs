@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Whether containers with an instance are kept from the real nodes by their control group's
-//! devices.
+//! Whether containers with an instance are kept from the real nodes, by their control group's
+//! devices and by their capabilities.
 //!
 //! A container that may make nodes makes one of the real GPU's number; what stops it is that its
 //! engine let it open the instance's numbers alone. A process is one of a container with an
 //! instance when a single proxy node is mounted where it lives (`/proc/PID/mountinfo`).
 
 use super::scene::{process_name, processes, uvm_major, Finding, Scene, NVIDIA_MAJOR};
-use crate::hook::devices::may_open;
+use crate::{hook::devices::may_open, host::Look};
 use nix::errno::Errno;
 use std::{collections::BTreeMap, path::Path};
 
 /// `NV_MINOR_DEVICE_NUMBER_CONTROL_DEVICE` (nv-chardev-numbers.h).
 const CONTROL_MINOR: u64 = 255;
+
+/// Its number (capabilities(7), linux/capability.h).
+const CAP_SYS_ADMIN: u32 = 21;
 
 /// No container with an instance may open a real node.
 pub(super) fn device_groups(scene: &Scene<'_>) -> Vec<Finding> {
@@ -67,10 +70,28 @@ pub(super) fn device_groups(scene: &Scene<'_>) -> Vec<Finding> {
                  device rule that takes in NVIDIA's numbers",
             ),
             (true, Some(why)) => finding(about, why).unknown("run it as the host's root"),
+            (true, None) if administers_host(files, pid) => {
+                finding(about, "may have CAP_SYS_ADMIN on the host".to_owned()).failed(
+                    "it can change which devices it may open: start it without that capability, or \
+                     in a user namespace",
+                )
+            }
             (true, None) => finding(about, "kept from the real nodes".to_owned()),
         }
     });
     examined.collect()
+}
+
+/// Whether a process is in the host's user namespace, where all numbers of users are their own, and
+/// can have CAP_SYS_ADMIN there (proc_pid_status(5), user_namespaces(7)).
+fn administers_host(files: &dyn Look, pid: u32) -> bool {
+    let read = |file: &str| files.read(Path::new(&format!("/proc/{pid}/{file}")));
+    let users = read("uid_map").unwrap_or_default();
+    let status = read("status").unwrap_or_default();
+    let bounding = status.lines().find_map(|line| line.strip_prefix("CapBnd:"));
+    let bounding = bounding.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    users.split_whitespace().eq(["0", "0", "4294967295"])
+        && bounding.is_some_and(|mask| mask >> CAP_SYS_ADMIN & 1 != 0)
 }
 
 fn text_of(errno: Errno) -> String {

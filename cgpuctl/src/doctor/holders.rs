@@ -66,7 +66,7 @@ pub(super) fn foreign(scene: &Scene<'_>) -> Vec<Finding> {
                 format!("has {} open", numbers.join(", ")),
                 wanted,
             )
-            .warning("end it, or give it an instance; its memory and work count for nobody")
+            .warning("end it, or give it an instance; what it uses is charged to no instance")
         })
         .collect();
     if hidden != 0 {

@@ -252,9 +252,9 @@ fn check_cap(percent: u32, gpus: &[&Gpu]) -> Result<Option<u32>, String> {
         (0 | WEIGHT_MAX, other) => Ok(other.is_none().then_some(WEIGHT_MAX)),
         (_, None) => Ok(Some(percent)),
         (_, Some(gpu)) => Err(format!(
-            "is a cap, which GPU {0} does not keep under the policy {1}; set `cgpuctl gpu \
-             set-policy {0} fixed` on the host, or leave the variable out and take \
-             CGPU_WEIGHT={percent}, which is a share of what is wanted",
+            "caps compute, which the policy {1} of GPU {0} cannot enforce; set `cgpuctl gpu \
+             set-policy {0} fixed` on the host, or use CGPU_WEIGHT={percent} instead, a share \
+             relative to the others",
             gpu.minor,
             Policy::name_of(gpu.policy),
         )),
@@ -369,7 +369,7 @@ mod tests {
         let mixed = [Policy::Weight, Policy::Fixed, Policy::Fixed];
         let error = on(mixed, "30").expect_err("not kept");
         assert!(
-            error.contains("is a cap, which GPU 0 does not keep under the policy weight"),
+            error.contains("caps compute, which the policy weight of GPU 0 cannot enforce"),
             "{error}"
         );
         assert!(

@@ -160,7 +160,7 @@ fn a_refused_change_keeps_the_others() {
     );
     assert!(
         ran.err
-            .contains("was changed back; what else differed is changed"),
+            .contains("was changed back; all other changes were made"),
         "{}",
         ran.err
     );

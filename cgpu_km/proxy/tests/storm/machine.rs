@@ -747,7 +747,7 @@ impl Machine {
         }
     }
 
-    /// What is mapped at some of these addresses: where each begins, and how it is mapped.
+    /// The mappings that have some of these addresses, by where they begin.
     fn meeting(
         &self,
         file: u64,

@@ -21,6 +21,8 @@ use crate::{
 /// How many threads make clients, in so many processes.
 const THREADS: u32 = 10_000;
 const PROCESSES: u32 = 10;
+/// How many threads make channel groups.
+const MAKERS: u32 = 64;
 /// Files that are open at once.
 const FILES: u32 = 100_000;
 /// Mappings of the doorbell: so many in each of so many processes.
@@ -28,6 +30,8 @@ const MAPPINGS: u32 = 100;
 const FORKS: u32 = 600;
 /// More groups than a runlist has channels.
 const GROUPS: u32 = 2100;
+/// The handle of the first one.
+const GROUP_HANDLE: u32 = 0x5D00_0000;
 /// The memory of a control group that is always at its limit.
 const GROUP_BYTES: u64 = 6 << 20;
 const GROUP: &str = "waits";
@@ -73,6 +77,11 @@ pub(super) const LOADS: &[Load] = &[
         name: "10,000 threads of idle priority make clients",
         processes: PROCESSES,
         body: make_clients,
+    },
+    Load {
+        name: "threads of idle priority make channel groups beside busy ones",
+        processes: 1,
+        body: starve_makers_of_groups,
     },
     Load {
         name: "a memory cgroup at its limit",
@@ -154,6 +163,30 @@ fn make_clients(place: &TenantPlace<'_>) -> Result<(), String> {
     for_ever()
 }
 
+/// Each group takes the scheduler's lock, in a thread that gets a processor when all others sleep.
+fn starve_makers_of_groups(place: &TenantPlace<'_>) -> Result<(), String> {
+    for _ in 0..MAKERS {
+        let client = place.client()?;
+        let thread = thread::Builder::new().spawn(move || {
+            os::be_idle();
+            loop {
+                let made = client.channel_group(GROUP_HANDLE, rm::COMPUTE);
+                let _ = made.and_then(|()| client.free(GROUP_HANDLE));
+            }
+        });
+        at("thread", thread)?;
+    }
+    let processors = at("processors", thread::available_parallelism())?;
+    for _ in 0..processors.get() {
+        let busy = thread::Builder::new().spawn(|| loop {
+            std::hint::spin_loop();
+        });
+        at("thread", busy)?;
+    }
+    place.is_ready();
+    for_ever()
+}
+
 /// Names that are not there fill the group's memory, so that each of its allocations reclaims.
 fn live_at_a_limit(place: &TenantPlace<'_>) -> Result<(), String> {
     let group = format!("{ROOT}/{GROUP}");
@@ -210,7 +243,7 @@ fn map_registers(place: &TenantPlace<'_>) -> Result<(), String> {
 
 fn take_channels(place: &TenantPlace<'_>) -> Result<(), String> {
     let client = place.client()?;
-    for group in (0..GROUPS).map(|number| 0x5D00_0000 + 2 * number) {
+    for group in (0..GROUPS).map(|number| GROUP_HANDLE + 2 * number) {
         if client.channel_group(group, rm::COMPUTE).is_err()
             || client.channel(group, group + 1).is_err()
         {
