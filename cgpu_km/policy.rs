@@ -99,7 +99,7 @@ pub use boost::{Boost, BoostCall, Boosts, BOOST_STAYS};
 pub use channels::{ChannelChange, ChannelEvent};
 pub use event::{
     Alloc, AllocDone, DescriptorPlaces, ExportTicket, FreeTicket, ImportTicket, Map, MapTicket,
-    PreemptionOrder, RefusalCause, RegisterTicket, RmMapTicket, Ticket,
+    PreemptionOrder, RefusalCause, RegisterTicket, RmMap, RmMapTicket, Ticket,
 };
 pub use fixed_ranges::FixedKind;
 pub use gpu_mapping::FoundMapping;

@@ -49,6 +49,10 @@ pub enum Kind {
     ContextDma,
     /// A queue of operations on a GPU's address spaces, which the driver carries out.
     MemoryMapper,
+    /// Semaphores that a GPU and programs share, in memory of its own client, which it keeps.
+    SemaphoreSurface,
+    /// How a program uses an encoder, by its own word.
+    EncoderSession,
     /// Anything else: no memory, no work, no name of another client.
     Inert,
 }

@@ -61,6 +61,8 @@ pub struct Alloc {
     /// Objects that the driver uses with it, which have to be of its GPU: the memory of a channel's
     /// control page (`hUserdMemory`), an address space (`hVASpace`).
     pub uses: [Option<ObjectHandle>; 2],
+    /// Where in the memory of a channel's control page that begins (`userdOffset`).
+    pub control_page: u64,
 }
 
 impl Alloc {
@@ -80,6 +82,25 @@ impl Alloc {
             .saturating_add(overhead)
             .saturating_add(self.tables)
     }
+}
+
+/// Memory that RM is about to map into a range of a GPU's addresses (`NV_ESC_RM_MAP_MEMORY_DMA`).
+#[derive(Clone, Copy, Debug)]
+pub struct RmMap {
+    /// hClient.
+    pub client: ClientHandle,
+    /// hDevice: the device by way of which it is mapped.
+    pub device: ObjectHandle,
+    /// hDma.
+    pub range: ObjectHandle,
+    /// hMemory.
+    pub memory: ObjectHandle,
+    /// The first byte of the memory that is mapped.
+    pub offset: u64,
+    /// Bytes of it.
+    pub length: u64,
+    /// The driver maps it for the host's kernel as well: video memory through BAR1.
+    pub for_kernel: bool,
 }
 
 /// Memory that a call is about to map for one GPU.
@@ -327,6 +348,8 @@ pub enum RefusalCause {
     NotesInUse,
     /// The objects that a call uses together are not of one GPU.
     OtherGpu,
+    /// A part of memory that the memory has not.
+    BeyondMemory,
 }
 
 impl RefusalCause {
@@ -408,6 +431,9 @@ impl RefusalCause {
             // None of the driver's, which goes on writing to what it has freed
             // (kernel/gpu/fifo/kernel_channel.c, kchannelUpdateNotifierMem_IMPL).
             Self::NotesInFlight | Self::NotesInUse => NvStatus::NV_ERR_IN_USE,
+            // kernel/mem_mgr/virtual_mem.c, virtmemMapTo_IMPL: a part beyond the end, if the sum of
+            // offset and length does not wrap around.
+            Self::BeyondMemory => NvStatus::NV_ERR_INVALID_BASE,
             // None of the driver's.
             Self::OtherGpu => NvStatus::NV_ERR_INVALID_DEVICE,
         }
@@ -426,6 +452,7 @@ impl RefusalCause {
             | Self::NoSubdevice
             | Self::NoNotes
             | Self::NotesInUse
+            | Self::BeyondMemory
             | Self::OtherGpu => Some(Reason::Parameters),
             _ => None,
         }

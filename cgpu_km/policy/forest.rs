@@ -354,7 +354,7 @@ impl Forest {
         let ledger = share.and_then(|share| accounts.ledgers.get_mut(share));
         if let Some(ledger) = ledger {
             let before = object.boost();
-            object.asked = u64::from(boost.number());
+            object.ask(u64::from(boost.number()));
             let changed = ledger.boosters.replace(before, boost);
             self.boost_changes = self.boost_changes.wrapping_add(u64::from(changed));
         }

@@ -52,6 +52,43 @@ pub(super) enum HandleEntry {
     None,
 }
 
+/// Bytes of a page.
+const PAGE: u64 = PageSize::Small.bytes();
+
+/// Of memory, its pages and the pages of BAR1 that may show it. A count that is full stays full.
+struct Halves {
+    pages: u64,
+    bar1: u64,
+}
+
+impl Halves {
+    const MOST: u64 = u32::MAX as u64;
+
+    fn of(asked: u64) -> Self {
+        Self {
+            pages: asked & Self::MOST,
+            bar1: asked >> 32,
+        }
+    }
+
+    fn with_pages(self, bytes: u64) -> Self {
+        let pages = (bytes / PAGE).min(Self::MOST);
+        Self { pages, ..self }
+    }
+
+    fn with_bar1(self, more: u64) -> Self {
+        let bar1 = self.bar1.saturating_add(more.div_ceil(PAGE));
+        Self {
+            bar1: bar1.min(Self::MOST),
+            ..self
+        }
+    }
+
+    fn joined(self) -> u64 {
+        self.bar1 << 32 | self.pages
+    }
+}
+
 /// An RM object. There may be very many, so it is kept small.
 #[derive(Debug)]
 pub(super) struct Object {
@@ -69,8 +106,8 @@ pub(super) struct Object {
     pub(super) hold: Option<Slot>,
     /// Its program asked for this and believes to have it: for a channel group its timeslice, in
     /// microseconds; for a subdevice the number of its boost; for a doorbell 1, if it was asked for
-    /// through BAR1 and made through BAR0. For video memory: bytes of BAR1 that may show it.
-    pub(super) asked: u64,
+    /// through BAR1 and made through BAR0. For memory: [`Halves`].
+    asked: u64,
     /// By what pages it can be mapped at most, for memory.
     pub(super) page: PageSize,
     /// It is a channel for compute or graphics.
@@ -108,7 +145,7 @@ impl Object {
             hold: None,
             asked: match kind {
                 Kind::Subdevice => u64::from(Boost::OFF.number()),
-                Kind::UserMode | Kind::VideoMemory => 0,
+                Kind::UserMode | Kind::VideoMemory | Kind::SystemMemory => 0,
                 _ => DEFAULT_TIMESLICE_US,
             },
             page: PageSize::Small,
@@ -123,10 +160,39 @@ impl Object {
         }
     }
 
+    /// What its program asked for.
+    pub(super) fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// Its program has asked for this.
+    pub(super) fn ask(&mut self, asked: u64) {
+        self.asked = asked;
+    }
+
+    /// It is memory of so many bytes, as they were asked for. (What it is charged follows an output
+    /// of the driver.) Whole pages count.
+    pub(super) fn set_size(&mut self, bytes: u64) {
+        self.asked = Halves::of(self.asked).with_pages(bytes).joined();
+    }
+
+    /// Bytes of memory; 0: not known, or no memory.
+    pub(super) fn size(&self) -> u64 {
+        match self.kind {
+            Kind::VideoMemory | Kind::SystemMemory => Halves::of(self.asked).pages * PAGE,
+            _ => 0,
+        }
+    }
+
+    /// So many bytes of BAR1 more may show it.
+    pub(super) fn grow_bar1(&mut self, bytes: u64) {
+        self.asked = Halves::of(self.asked).with_bar1(bytes).joined();
+    }
+
     /// How long its program wants the highest clock.
     pub(super) fn boost(&self) -> Boost {
         match self.kind {
-            Kind::Subdevice => Boost::from_number(u32::try_from(self.asked).unwrap_or(0)),
+            Kind::Subdevice => Boost::from_number(u32::try_from(self.asked()).unwrap_or(0)),
             _ => Boost::OFF,
         }
     }
@@ -134,14 +200,14 @@ impl Object {
     /// Bytes of BAR1 that may show it, until it is gone.
     pub(super) fn bar1(&self) -> u64 {
         match self.kind {
-            Kind::VideoMemory => self.asked,
+            Kind::VideoMemory => Halves::of(self.asked).bar1 * PAGE,
             _ => 0,
         }
     }
 
     /// It is a doorbell that was asked for through BAR1, or a copy of one.
     pub(super) fn is_through_bar1(&self) -> bool {
-        self.kind == Kind::UserMode && self.asked != 0
+        self.kind == Kind::UserMode && self.asked() != 0
     }
 
     pub(super) fn key(&self) -> u64 {

@@ -68,6 +68,7 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: ObjectHandle) -> 
         engine: None,
         memory: None,
         uses: [None; 2],
+        control_page: 0,
     }
 }
 

@@ -71,7 +71,7 @@ pub(super) fn alloc(
         check_made_on(asked.session, around.made_on)?;
     }
     let ticket = admit(call, &request, &around, params)?;
-    let kept = (odd.keep)(params);
+    let kept = (odd.keep)(&request, params);
     kept.take_out(&mut structs.params.bytes);
     let is_through_bar1 = kept.wants_bar1() && around.gpu.is_some_and(|gpu| call.has_doorbell(gpu));
     if is_through_bar1 {
@@ -243,6 +243,7 @@ impl Alloc {
             engine: None,
             memory: None,
             uses: [None; 2],
+            control_page: 0,
         }
     }
 }

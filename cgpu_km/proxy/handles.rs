@@ -22,7 +22,7 @@ use crate::{
         status::NvStatus,
         wire::Field,
     },
-    policy::{Reason, RefusalCause},
+    policy::{Reason, RefusalCause, RmMap},
 };
 
 /// The field in which an escape's argument names a client, and the refusal of a client that is not
@@ -94,13 +94,17 @@ pub(super) fn forward(
 
 /// `NV_ESC_RM_MAP_MEMORY_DMA`: maps memory into a range of a GPU's address space.
 fn map_dma(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
-    use nvos46::{FLAGS, H_CLIENT, H_DEVICE, H_DMA, H_MEMORY, LENGTH};
-    let client = ClientHandle(get(H_CLIENT, bytes)?);
-    let range = ObjectHandle(get(H_DMA, bytes)?);
-    let device = ObjectHandle(get(H_DEVICE, bytes)?);
-    let memory = (ObjectHandle(get(H_MEMORY, bytes)?), get(LENGTH, bytes)?);
-    let ticket =
-        call.accounting(|accounting| accounting.begin_rm_map(client, device, range, memory))?;
+    use nvos46::{FLAGS, H_CLIENT, H_DEVICE, H_DMA, H_MEMORY, LENGTH, OFFSET};
+    let map = RmMap {
+        client: ClientHandle(get(H_CLIENT, bytes)?),
+        device: ObjectHandle(get(H_DEVICE, bytes)?),
+        range: ObjectHandle(get(H_DMA, bytes)?),
+        memory: ObjectHandle(get(H_MEMORY, bytes)?),
+        offset: get(OFFSET, bytes)?,
+        length: get(LENGTH, bytes)?,
+        for_kernel: get(FLAGS, bytes)? & nvos::MAP_FOR_KERNEL != 0,
+    };
+    let ticket = call.accounting(|accounting| accounting.begin_rm_map(&map))?;
     let defer = nvos::MAP_DEFERS_TLB_INVALIDATION;
     let returned = prompt(call, asked.code, bytes, FLAGS, defer);
     call.accounting(|accounting| accounting.end_named_map(ticket));

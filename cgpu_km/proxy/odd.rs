@@ -13,9 +13,12 @@ use crate::{
     nvidia::{
         capability::{Capabilities, GRAPHICS},
         class::{Kind, NV01_EVENT, NV01_EVENT_OS_EVENT, NV50_MEMORY_VIRTUAL},
-        handle::{ClassId, ObjectHandle},
+        handle::{ClassId, ClientHandle, ObjectHandle},
         memory,
-        params::{self, channel, context_share, mapper, nv0002, nv0005, nv0070, nva06c, usermode},
+        params::{
+            self, channel, context_share, encoder, mapper, nv0002, nv0005, nv0070, nv0080, nva06c,
+            surface, usermode, vaspace,
+        },
         status::NvStatus,
         wire::Field,
     },
@@ -29,20 +32,28 @@ pub(super) struct Odd {
     /// Completes a request that costs nothing yet by what the parameters say.
     pub(super) complete: fn(&mut Alloc, &[u8]) -> Result<(), Errno>,
     /// The field that the program finds as it left it.
-    pub(super) keep: fn(&[u8]) -> KeptField,
+    pub(super) keep: fn(&Alloc, &[u8]) -> KeptField,
 }
 
 /// Nothing at all.
 const PLAIN: Odd = Odd {
     check: |_, _, _| Ok(()),
     complete: |_, _| Ok(()),
-    keep: |_| KeptField::Nothing,
+    keep: |_, _| KeptField::Nothing,
 };
 
 static ORDINARY: Odd = PLAIN;
 
 /// A device names its GPU, whose worker makes it.
+///
+/// One that shares no client's addresses would get those of the whole GPU, which all tenants had in
+/// common (`deviceInitClientShare()`, device_share.c). So it shares its own client's, as CUDA's
+/// devices do.
 static DEVICE: Odd = Odd {
+    keep: |request, params| match nv0080::H_CLIENT_SHARE.get(params) {
+        Some(0) => KeptField::ClientShare(request.client),
+        _ => KeptField::Nothing,
+    },
     complete: |request, params| {
         // Without parameters the first GPU, as deviceConstruct_IMPL() has it
         // (src/nvidia/src/kernel/gpu/device.c).
@@ -94,8 +105,23 @@ static VIRTUAL_MEMORY: Odd = Odd {
     keep: firmware_knows,
 };
 
-/// An address space costs its first page tables.
+/// An address space costs its first page tables, and is one of the program's own.
+///
+/// The driver has others for all tenants, by an index. And it makes one of the fabric for whoever
+/// asks by a flag: when that goes, the GPU's own is forgotten, and the space is never freed
+/// (`vaspaceapiDestruct_IMPL()`, vaspace_api.c; `_gvaspaceFlaVaspaceDestruct()`, gpu_vaspace.c).
 static VA_SPACE: Odd = Odd {
+    check: |_, _, params| {
+        let (index, flags) = (get(vaspace::INDEX, params)?, get(vaspace::FLAGS, params)?);
+        let is_own = matches!(index, VA_SPACE_NEW | VA_SPACE_OF_DEVICE);
+        if is_own && flags & !VA_SPACE_FLAGS == 0 {
+            return Ok(());
+        }
+        Err(Stop::refused(
+            NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS,
+            Reason::Parameters,
+        ))
+    },
     complete: |request, params| {
         request.tables = params::address_space_tables(params);
         Ok(())
@@ -103,8 +129,17 @@ static VA_SPACE: Odd = Odd {
     ..PLAIN
 };
 
+/// `NV_VASPACE_ALLOCATION_INDEX_GPU_*` (nvos.h).
+const VA_SPACE_NEW: u32 = 0;
+const VA_SPACE_OF_DEVICE: u32 = 3;
+/// `NV_VASPACE_ALLOCATION_FLAGS_*` that a program may set: small page tables, page tables in host
+/// memory where there is no other, space that UVM manages, page faults, address 0. The recorded
+/// programs set three of them.
+const VA_SPACE_FLAGS: u32 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 6 | 1 << 8;
+
 /// A channel costs what it takes for its engine. Its errors are noted in memory that the driver
-/// takes on trust (`Accounting::begin_alloc`); no program has a place of its own for those of ECC.
+/// takes on trust, and so is the place of its control page (`Accounting::begin_alloc`). No program
+/// has a place of its own for errors of ECC.
 static CHANNEL: Odd = Odd {
     check: |_, _, params| no_notes(&[channel::H_OBJECT_ECC_ERROR], params),
     complete: |request, params| {
@@ -114,6 +149,8 @@ static CHANNEL: Odd = Odd {
         // Those behind the first are for GPUs that are linked to one (SLI).
         let userd = channel::H_USERD_MEMORY.item(0);
         let userd = userd.and_then(|userd| named(userd, params));
+        let offset = channel::USERD_OFFSET.item(0);
+        request.control_page = offset.and_then(|offset| offset.get(params)).unwrap_or(0);
         request.uses = [userd, named(channel::H_VA_SPACE, params)];
         Ok(())
     },
@@ -178,12 +215,37 @@ static FABRIC_MEMORY: Odd = Odd {
 /// So the driver makes it for one operation. It would take as much host memory as the program
 /// says, charged to nobody (`memmapperConstruct_IMPL()` in mem_mapper.c).
 static MEMORY_MAPPER: Odd = Odd {
-    keep: |params| {
+    keep: |_, params| {
         let wanted = mapper::MAX_QUEUE_SIZE.get(params);
         wanted.map_or(KeptField::Nothing, KeptField::QueueSize)
     },
     ..PLAIN
 };
+
+/// A surface of semaphores keeps its memory (`semsurfConstruct_IMPL()`, sem_surf.c), so it costs as
+/// much again.
+static SEMAPHORE_SURFACE: Odd = Odd {
+    complete: |request, params| {
+        request.uses = [surface::H_SEMAPHORE_MEM, surface::H_MAX_SUBMITTED_MEM]
+            .map(|memory| named(memory, params));
+        Ok(())
+    },
+    ..PLAIN
+};
+
+/// A session says how an encoder is used, in memory that the driver uses after it was freed
+/// (`nvencsessionDestruct_IMPL()`, nvencsession.c). So it gets none, and what `nvidia-smi` says of
+/// the encoder's use stays 0.
+static ENCODER_SESSION: Odd = Odd {
+    keep: |_, params| {
+        let version = encoder::VERSION.get(params);
+        version.map_or(KeptField::Nothing, KeptField::EncoderVersion)
+    },
+    ..PLAIN
+};
+
+/// `NVA0BC_ALLOC_PARAMS_VER_0` (cla0bc.h).
+const ENCODER_WITHOUT_MEMORY: u32 = 0;
 
 /// An event of the general class is one of the class that its parameters name
 /// (`rmapiFixupAllocParams()` in rmapi_specific.c). Any other than the one for programs would be a
@@ -199,7 +261,7 @@ static EVENT: Odd = Odd {
         }
         Ok(())
     },
-    keep: |params| {
+    keep: |_, params| {
         nv0005::DATA
             .get(params)
             .map_or(KeptField::Nothing, KeptField::EventData)
@@ -234,7 +296,7 @@ static USER_MODE: Odd = Odd {
         };
         Err(Stop::refused(status, Reason::Parameters))
     },
-    keep: |params| {
+    keep: |_, params| {
         let wanted = usermode::B_BAR1_MAPPING.get(params);
         wanted.map_or(KeptField::Nothing, KeptField::Bar1Mapping)
     },
@@ -258,6 +320,8 @@ impl Odd {
             Kind::Event => &EVENT,
             Kind::UserMode => &USER_MODE,
             Kind::MemoryMapper => &MEMORY_MAPPER,
+            Kind::SemaphoreSurface => &SEMAPHORE_SURFACE,
+            Kind::EncoderSession => &ENCODER_SESSION,
             // A client has no parent, and is told its handle: see `super::alloc`.
             Kind::Root
             | Kind::Subdevice
@@ -286,7 +350,7 @@ pub(super) fn named(field: Field<u32>, params: &[u8]) -> Option<ObjectHandle> {
 /// as it does for a range of addresses, the driver frees an object that is still in its device's
 /// tree (`memConstructCommon_IMPL()`). Calls that need the firmware to know memory tell it
 /// themselves. No recorded program sets the bit.
-fn firmware_knows(params: &[u8]) -> KeptField {
+fn firmware_knows(_: &Alloc, params: &[u8]) -> KeptField {
     let attr2 = memory::ATTR2.get(params);
     if attr2.is_some_and(|attr2| attr2 & memory::ATTR2_FIRMWARE_KNOWS != 0) {
         KeptField::FirmwareKnows
@@ -334,6 +398,10 @@ pub(super) enum KeptField {
     FirmwareKnows,
     /// For how many operations a queue is to have room.
     QueueSize(u32),
+    /// Whether an encoder's session has memory for what it says.
+    EncoderVersion(u32),
+    /// No client whose addresses a device of this client is to share.
+    ClientShare(ClientHandle),
 }
 
 impl KeptField {
@@ -347,6 +415,8 @@ impl KeptField {
             }
             // The driver refuses a queue without room.
             Self::QueueSize(wanted) => mapper::MAX_QUEUE_SIZE.set(params, wanted.min(1)),
+            Self::EncoderVersion(_) => encoder::VERSION.set(params, ENCODER_WITHOUT_MEMORY),
+            Self::ClientShare(own) => nv0080::H_CLIENT_SHARE.set(params, own.0),
             Self::Nothing | Self::Bar1Mapping(_) | Self::EventData(_) => None,
         };
     }
@@ -359,6 +429,8 @@ impl KeptField {
             Self::Bar1Mapping(wanted) => usermode::B_BAR1_MAPPING.set(params, wanted),
             Self::EventData(data) => nv0005::DATA.set(params, data),
             Self::QueueSize(wanted) => mapper::MAX_QUEUE_SIZE.set(params, wanted),
+            Self::EncoderVersion(wanted) => encoder::VERSION.set(params, wanted),
+            Self::ClientShare(_) => nv0080::H_CLIENT_SHARE.set(params, 0),
             Self::FirmwareKnows => {
                 let told = memory::ATTR2.get(params).unwrap_or(0);
                 memory::ATTR2.set(params, told | memory::ATTR2_FIRMWARE_KNOWS)

@@ -263,6 +263,8 @@ pub mod nvos46 {
     pub const H_DMA: Field<u32> = Field::at(8);
     /// The memory.
     pub const H_MEMORY: Field<u32> = Field::at(12);
+    /// The first byte of it that is mapped.
+    pub const OFFSET: Field<u64> = Field::at(16);
     /// Bytes of it that are mapped.
     pub const LENGTH: Field<u64> = Field::at(24);
     /// `NVOS46_FLAGS_*`.

@@ -140,6 +140,8 @@ pub mod channel {
     pub const H_VA_SPACE: Field<u32> = Field::at(28);
     /// Memory of its control page.
     pub const H_USERD_MEMORY: Items<u32> = Items::at(32, 8);
+    /// Where in that memory the page begins.
+    pub const USERD_OFFSET: Items<u64> = Items::at(64, 8);
     /// `NV2080_ENGINE_TYPE_*`.
     pub const ENGINE_TYPE: Field<u32> = Field::at(128);
     /// Memory for notes of ECC errors.
@@ -222,6 +224,26 @@ pub mod mapper {
     use crate::nvidia::wire::Field;
     /// How many operations it can keep; 535 lacks it.
     pub const MAX_QUEUE_SIZE: Field<u32> = Field::at(4);
+}
+
+/// Class `NV_SEMAPHORE_SURFACE`.
+pub mod surface {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV_SEMAPHORE_SURFACE_ALLOC_PARAMETERS` in bytes.
+    pub const SIZE: usize = 16;
+    /// Memory of its values.
+    pub const H_SEMAPHORE_MEM: Field<u32> = Field::at(0);
+    /// Memory of the highest values that were submitted.
+    pub const H_MAX_SUBMITTED_MEM: Field<u32> = Field::at(4);
+}
+
+/// Class `NVENC_SW_SESSION`.
+pub mod encoder {
+    use crate::nvidia::wire::Field;
+    /// Size of `NVA0BC_ALLOC_PARAMETERS` in bytes.
+    pub const SIZE: usize = 20;
+    /// `NVA0BC_ALLOC_PARAMS_VER_*`.
+    pub const VERSION: Field<u32> = Field::at(12);
 }
 
 /// Class `GT200_DEBUGGER`.

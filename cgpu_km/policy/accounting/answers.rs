@@ -33,7 +33,7 @@ impl Accounting {
     ) -> Result<(), RefusalCause> {
         let slot = self.required(client, group, Kind::ChannelGroup)?;
         if let Some(group) = self.forest.objects.get_mut(slot) {
-            group.asked = microseconds;
+            group.ask(microseconds);
         }
         Ok(())
     }
@@ -47,7 +47,7 @@ impl Accounting {
     ) -> Result<u64, RefusalCause> {
         let slot = self.required(client, group, Kind::ChannelGroup)?;
         let group = self.forest.objects.get(slot);
-        Ok(group.map_or(DEFAULT_TIMESLICE_US, |group| group.asked))
+        Ok(group.map_or(DEFAULT_TIMESLICE_US, |group| group.asked()))
     }
 
     /// The program wants this boost of a subdevice's GPU from now on, instead of what it wanted
@@ -73,7 +73,7 @@ impl Accounting {
     ) -> Result<(), RefusalCause> {
         let slot = self.required(client, doorbell, Kind::UserMode)?;
         if let Some(doorbell) = self.forest.objects.get_mut(slot) {
-            doorbell.asked = 1;
+            doorbell.ask(1);
         }
         Ok(())
     }

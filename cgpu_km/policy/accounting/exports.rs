@@ -181,6 +181,7 @@ impl Accounting {
             class: from.class,
             kind: from.kind,
             asked: DEFAULT_TIMESLICE_US,
+            size: 0,
             page: from.page,
             share: from.share,
             hold: from.hold,

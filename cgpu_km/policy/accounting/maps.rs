@@ -2,15 +2,11 @@
 //! The accounting of one tenant: what is mapped through UVM.
 
 use crate::{
-    nvidia::{
-        class::Kind,
-        handle::{ClientHandle, ObjectHandle},
-        memory::PageSize,
-    },
+    nvidia::{class::Kind, memory::PageSize},
     policy::{
         accounting::Accounting,
         count::Change,
-        event::{Map, MapTicket, RefusalCause, RmMapTicket},
+        event::{Map, MapTicket, RefusalCause, RmMap, RmMapTicket},
         gpu_mapping::{FoundMapping, Gone},
         ids::GpuId,
         paging::tables_of,
@@ -86,20 +82,23 @@ impl Accounting {
     ///
     /// # Errors
     ///
-    /// As for [`Accounting::begin_named_map`]; the memory is a doorbell; no room for the tables.
-    pub fn begin_rm_map(
-        &mut self,
-        client: ClientHandle,
-        device: ObjectHandle,
-        range: ObjectHandle,
-        (memory, length): (ObjectHandle, u64),
-    ) -> Result<RmMapTicket, RefusalCause> {
-        if self.kind_of(client, memory) == Some(Kind::UserMode) {
+    /// As for [`Accounting::begin_named_map`]; the memory is a doorbell; no room for the tables, or
+    /// in BAR1 for the kernel's mapping; the part goes around the end of the numbers, where the
+    /// driver's own check of it ends (`virtmemMapTo_IMPL()`, virtual_mem.c).
+    pub fn begin_rm_map(&mut self, map: &RmMap) -> Result<RmMapTicket, RefusalCause> {
+        let RmMap { client, length, .. } = *map;
+        if self.kind_of(client, map.memory) == Some(Kind::UserMode) {
             return Err(RefusalCause::Doorbell);
         }
-        self.on_one_gpu(client, device, range)?;
-        let (device, memory) = self.reachable(client, device, memory)?;
-        let range = self.forest.named(client, range)?;
+        if map.offset.checked_add(length).is_none() {
+            return Err(RefusalCause::BeyondMemory);
+        }
+        self.on_one_gpu(client, map.device, map.range)?;
+        let (device, memory) = self.reachable(client, map.device, map.memory)?;
+        if map.for_kernel {
+            self.take_bar1(memory, (map.offset, length))?;
+        }
+        let range = self.forest.named(client, map.range)?;
         let (into, range) = (range.object, range.slot);
         let hold = into.hold.filter(|_| into.kind == Kind::VirtualMemory);
         let growing = hold.and_then(|hold| Some((hold, self.accounts.grows(hold)?)));

@@ -22,11 +22,19 @@ use crate::{
     store::Exhausted,
 };
 
+/// Bytes of a channel's control page (`NV_RAMUSERD_CHAN_SIZE`, dev_ram.h).
+const CONTROL_PAGE: u64 = 512;
+/// The most memory of a surface of semaphores. The driver maps all of it for the kernel, and writes
+/// to all of it with its lock of the GPU held. Vulkan's has 64 KiB.
+const LARGEST_SURFACE: u64 = 2 << 20;
+
 /// The properties that a copy has of its original.
 pub(super) struct Likeness {
     pub(super) class: ClassId,
     pub(super) kind: Kind,
     pub(super) asked: u64,
+    /// Bytes of memory.
+    pub(super) size: u64,
     pub(super) page: PageSize,
     /// The GPU that the original is of.
     pub(super) share: Option<ShareId>,
@@ -42,6 +50,7 @@ impl Accounting {
             Kind::Root => self.begin_client(alloc),
             Kind::Channel => self.begin_channel(alloc),
             Kind::ContextDma => self.begin_context_dma(alloc),
+            Kind::SemaphoreSurface => self.begin_surface(alloc),
             _ => self.begin_object(alloc),
         }
     }
@@ -88,7 +97,8 @@ impl Accounting {
         let likeness = Likeness {
             class: from.class,
             kind: from.kind,
-            asked: from.asked,
+            asked: from.asked(),
+            size: from.size(),
             page: from.page,
             share: from.share,
             hold: from.hold,
@@ -118,6 +128,7 @@ impl Accounting {
             class: alloc.class,
             kind: alloc.kind,
             asked: 0,
+            size: from.size(),
             page: from.page,
             share: from.share,
             hold: Some(hold),
@@ -153,8 +164,9 @@ impl Accounting {
         object.handle = self.new_handle(client, wanted)?;
         // (Of a boost there is nothing to be copied: a subdevice is not.)
         // A file that shows the original does not show the copy.
-        if likeness.kind != Kind::VideoMemory {
-            object.asked = likeness.asked;
+        match likeness.kind {
+            Kind::VideoMemory | Kind::SystemMemory => object.set_size(likeness.size),
+            _ => object.ask(likeness.asked),
         }
         object.page = likeness.page;
         if is_scheduled(likeness.kind) {
@@ -286,6 +298,7 @@ impl Accounting {
     /// kernel_channel.c): the kernel of the host would take a null pointer. So it is there until
     /// the channel is gone.
     fn begin_channel(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
+        self.check_control_page(alloc)?;
         let Some(handle) = alloc.memory else {
             return self.begin_object(alloc);
         };
@@ -309,6 +322,43 @@ impl Accounting {
                 Err(refusal)
             }
         }
+    }
+
+    /// A channel's control page lies in memory, and does so whole. The driver up to branch 580 takes
+    /// any offset (`kchannelCreateUserdMemDesc_GV100()`, kernel_channel_gv100.c), and the GPU reads
+    /// and writes there.
+    fn check_control_page(&self, alloc: &Alloc) -> Result<(), RefusalCause> {
+        let Some(memory) = alloc.uses[0] else {
+            return Ok(());
+        };
+        let (_, memory) = self.on_one_gpu(alloc.client, alloc.parent, memory)?;
+        let memory = self.forest.objects.get(memory).ok_or(Exhausted)?;
+        let end = alloc.control_page.checked_add(CONTROL_PAGE);
+        if end.is_some_and(|end| end <= memory.size()) {
+            Ok(())
+        } else {
+            Err(RefusalCause::BeyondMemory)
+        }
+    }
+
+    /// A surface keeps what its memory costs, whatever becomes of that, and is charged for it anew.
+    fn begin_surface(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
+        let mut kept = *alloc;
+        for memory in alloc.uses.into_iter().flatten() {
+            let memory = self.forest.named(alloc.client, memory)?.object;
+            let more = match memory.kind {
+                _ if memory.size() > LARGEST_SURFACE => return Err(RefusalCause::BeyondMemory),
+                Kind::VideoMemory => &mut kept.bytes,
+                Kind::SystemMemory => &mut kept.host,
+                _ => return Err(RefusalCause::WrongClass),
+            };
+            *more = more.saturating_add(memory.size());
+        }
+        // What takes host memory takes nothing else ([`Demand::host`]).
+        if kept.host > 0 {
+            kept.host = kept.host.saturating_add(core::mem::take(&mut kept.bytes));
+        }
+        self.begin_object(&kept)
     }
 
     /// A context for DMA is below its memory here, though beside it in the driver, where it must be
@@ -341,6 +391,11 @@ impl Accounting {
             *slot = used.transpose()?.map(|(_, used)| used);
         }
         object.handle = self.new_handle(alloc.client, alloc.object)?;
+        match alloc.kind {
+            Kind::VideoMemory => object.set_size(alloc.bytes),
+            Kind::SystemMemory => object.set_size(alloc.host),
+            _ => {}
+        }
         object.page = alloc.page;
         if alloc.kind == Kind::Device {
             let gpu = GpuId(alloc.device_instance.unwrap_or(0));

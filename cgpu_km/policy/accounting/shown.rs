@@ -88,8 +88,25 @@ impl Accounting {
         if !ledgers.count(object.share, Limited::Bar1, more) {
             return Err(RefusalCause::LimitReached(Limited::Bar1));
         }
-        object.asked = object.asked.saturating_add(more);
+        object.grow_bar1(more);
         *bar1 = bar1.saturating_add(more);
+        Ok(())
+    }
+
+    /// The driver is about to map a part of an object for the host's kernel: video memory takes BAR1
+    /// for it, which counts until the object is gone.
+    pub(super) fn take_bar1(&mut self, slot: Slot, part: (u64, u64)) -> Result<(), RefusalCause> {
+        let object = self.forest.objects.get_mut(slot);
+        let Some(object) = object.filter(|object| object.kind == Kind::VideoMemory) else {
+            return Ok(());
+        };
+        let ledgers = &mut self.accounts.ledgers;
+        let ledger = object.share.and_then(|share| ledgers.get(share));
+        let more = ledger.map_or(0, |ledger| ledger.quotas.bar1_bytes(part, object.page));
+        if !ledgers.count(object.share, Limited::Bar1, more) {
+            return Err(RefusalCause::LimitReached(Limited::Bar1));
+        }
+        object.grow_bar1(more);
         Ok(())
     }
 

@@ -562,7 +562,7 @@ fn what_is_used_together_is_of_one_gpu() {
     let [there, here_memory, there_memory, copy] = [object(4), object(5), object(6), object(7)];
     accounting.device(CLIENT, there, OTHER_GPU).unwrap();
     for (device, memory) in [(DEVICE, here_memory), (there, there_memory)] {
-        let memory = memory_request(CLIENT, device, memory, 10);
+        let memory = memory_request(CLIENT, device, memory, 4096);
         accounting.alloc(&memory).unwrap();
     }
     for (device, memory, expected) in [
@@ -594,6 +594,7 @@ fn what_is_used_together_is_of_one_gpu() {
     // Host memory is mapped for each GPU, and is a channel's control page on its own alone.
     let host = Alloc {
         kind: Kind::SystemMemory,
+        host: 4096,
         ..request(CLIENT, DEVICE, object(8))
     };
     accounting.alloc(&host).unwrap();
@@ -613,6 +614,74 @@ fn what_is_used_together_is_of_one_gpu() {
     assert_eq!(accounting.alloc(&again), Err(RefusalCause::HandleInUse));
     accounting.end_named_map(ticket);
     accounting.alloc(&again).unwrap();
+}
+
+#[test]
+fn control_page_of_a_channel_lies_in_its_memory() {
+    let mut accounting = accounting(1 << 30);
+    accounting.memory(object(7), 8192).unwrap();
+    accounting
+        .dup(CLIENT, DEVICE, object(8), CLIENT, object(7))
+        .unwrap();
+    accounting.child(DEVICE, object(9)).unwrap();
+    let beyond = Err(RefusalCause::BeyondMemory);
+    for (memory, offset, expected) in [
+        (7, 0, Ok(())),
+        (7, 8192 - 512, Ok(())),
+        (7, 8192 - 511, beyond),
+        (7, 1 << 40, beyond),
+        (7, u64::MAX, beyond),
+        (8, 4096, Ok(())),
+        (8, 8192, beyond),
+        // It is no memory of which the size is known.
+        (9, 0, beyond),
+    ] {
+        let mut channel = channel_request(CLIENT, DEVICE, object(20), 1);
+        (channel.uses[0], channel.control_page) = (Some(object(memory)), offset);
+        let made = accounting.alloc(&channel);
+        assert_eq!(made, expected, "{memory} {offset:#x}");
+        accounting.free(CLIENT, object(20));
+    }
+    // The size is not what the driver says of it, or another thread in its place.
+    let ticket = accounting.begin_alloc(&memory_request(CLIENT, DEVICE, object(10), 4096));
+    let told = AllocDone {
+        object: object(10),
+        bytes: 1 << 20,
+    };
+    accounting.end_alloc(ticket.unwrap(), Some(told));
+    let mut channel = channel_request(CLIENT, DEVICE, object(20), 1);
+    (channel.uses[0], channel.control_page) = (Some(object(10)), 4096);
+    assert_eq!(accounting.alloc(&channel), beyond);
+}
+
+#[test]
+fn surface_of_semaphores_is_charged_for_what_it_keeps() {
+    let mut accounting = accounting(1 << 30);
+    accounting.memory(object(7), 4096).unwrap();
+    accounting.memory(object(8), 4 << 20).unwrap();
+    let mut surface = Alloc {
+        kind: Kind::SemaphoreSurface,
+        uses: [Some(object(7)), None],
+        ..request(CLIENT, DEVICE, object(20))
+    };
+    accounting.alloc(&surface).unwrap();
+    accounting.free(CLIENT, object(7));
+    accounting.free(CLIENT, object(8));
+    assert_eq!(accounting.used(GPU), 4096);
+    accounting.free(CLIENT, object(20));
+    assert_eq!(accounting.used(GPU), 0);
+    accounting.memory(object(8), 4 << 20).unwrap();
+    for (memory, refusal) in [
+        (8, RefusalCause::BeyondMemory),
+        (9, RefusalCause::UnknownObject),
+        (DEVICE.0, RefusalCause::WrongClass),
+    ] {
+        surface.uses = [Some(ObjectHandle(memory)), None];
+        if memory < 20 {
+            surface.uses[0] = Some(object(memory));
+        }
+        assert_eq!(accounting.alloc(&surface), Err(refusal), "{memory:#x}");
+    }
 }
 
 #[test]

@@ -45,6 +45,7 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: u32) -> Alloc {
         engine: None,
         memory: None,
         uses: [None; 2],
+        control_page: 0,
     }
 }
 

@@ -486,12 +486,24 @@ fn copy_range(accounting: &mut Accounting) {
     accounting.end_alloc(ticket, done(COPY, 0));
 }
 
+fn rm_map_of(range: ObjectHandle, memory: ObjectHandle, length: u64) -> RmMap {
+    RmMap {
+        client: CLIENT,
+        device: DEVICE,
+        range,
+        memory,
+        offset: 0,
+        length,
+        for_kernel: false,
+    }
+}
+
 fn rm_map(
     accounting: &mut Accounting,
     range: ObjectHandle,
     length: u64,
 ) -> Result<(), RefusalCause> {
-    let ticket = accounting.begin_rm_map(CLIENT, DEVICE, range, (DEVICE, length));
+    let ticket = accounting.begin_rm_map(&rm_map_of(range, DEVICE, length));
     ticket.map(|ticket| accounting.end_named_map(ticket))
 }
 
@@ -554,7 +566,7 @@ fn range_with_mappings_is_not_replaced() {
     lazy_range(&mut accounting);
     accounting.child(DEVICE, COPY).unwrap();
     let ticket = accounting
-        .begin_rm_map(CLIENT, DEVICE, RANGE, (COPY, PAGE))
+        .begin_rm_map(&rm_map_of(RANGE, COPY, PAGE))
         .unwrap();
     for object in [RANGE, COPY] {
         accounting.free(CLIENT, object);
@@ -574,7 +586,7 @@ fn a_doorbell_is_mapped_by_nobody() {
         ..request(CLIENT, DEVICE, MEMORY)
     };
     accounting.alloc(&bell).unwrap();
-    let refused = accounting.begin_rm_map(CLIENT, DEVICE, RANGE, (MEMORY, PAGE));
+    let refused = accounting.begin_rm_map(&rm_map_of(RANGE, MEMORY, PAGE));
     assert_eq!(refused.unwrap_err(), RefusalCause::Doorbell);
     assert_eq!(
         made(&mut accounting, FAR, PAGE),

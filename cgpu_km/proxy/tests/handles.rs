@@ -497,7 +497,7 @@ fn objects_of_another_gpu_are_not_used() {
     assert_eq!(program.alloc(&outer, &device), 0);
     // Of each GPU an address space, memory and a group.
     for (device, first) in [(DEVICE, 0x5c00_0060), (THERE, 0x5c00_0070)] {
-        let memory = words(128, &[(4, 13)]);
+        let memory = words(128, &[(4, 13), (64, 4096)]);
         for (class, handle, params) in [
             (0x90f1, first, vec![0; 56]),
             (0x40, first + 1, memory),

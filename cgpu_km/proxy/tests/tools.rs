@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::nvidia::{
-    capability::{Capabilities, GRAPHICS, UTILITY},
+    capability::{Capabilities, GRAPHICS, UTILITY, VIDEO},
     fb,
     handle::{ClassId, ControlCmd, ObjectHandle},
 };
@@ -129,6 +129,72 @@ fn memory_mapper_has_room_for_one_operation() {
                 assert!(program.tables().control(ControlCmd(cmd)).is_none());
             }
         }
+    }
+}
+
+#[test]
+fn encoder_session_has_no_memory_of_the_programs() {
+    for version in [0, 1, 7] {
+        let mut program = with(VIDEO);
+        let params = words(20, &[(12, version), (16, 0x5c00_0200)]);
+        let outer = nvos64(CLIENT, SUBDEVICE, 0x5c00_0100, 0xa0bc, PARAMS);
+        assert_eq!(program.alloc(&outer, &params), 0);
+        assert_eq!(get32(&program.seen[0].parts[1], 12), 0, "version 0");
+        assert_eq!(program.at(PARAMS), params, "the program's own word");
+    }
+}
+
+#[test]
+fn address_space_is_the_programs_own() {
+    let denied = NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS.0;
+    for (index, flags, expected) in [
+        // As recorded with CUDA and Vulkan.
+        (0, 0, 0),
+        (0, 0x48, 0),
+        (0, 2, 0),
+        // The device's own.
+        (3, 0, 0),
+        // BAR1's, the one of all tenants, the fabric's, none.
+        (1, 0, denied),
+        (2, 0, denied),
+        (4, 0, denied),
+        (5, 0, denied),
+        // One of the fabric, and what no program sets.
+        (0, 1 << 9, denied),
+        (0, 0x48 | 1 << 4, denied),
+        (0, 1 << 14, denied),
+    ] {
+        let mut program = with(Capabilities::DEFAULT);
+        let size = program
+            .tables()
+            .class(ClassId(0x90f1))
+            .expect("listed")
+            .params;
+        let size = usize::try_from(size).expect("small");
+        let params = words(size, &[(0, index), (4, flags)]);
+        let outer = nvos64(CLIENT, DEVICE, 0x5c00_0100, 0x90f1, PARAMS);
+        assert_eq!(
+            program.alloc(&outer, &params),
+            expected,
+            "{index} {flags:#x}"
+        );
+        assert_eq!(program.seen.len(), usize::from(expected == 0));
+    }
+}
+
+#[test]
+fn device_shares_addresses_with_its_own_client_at_most() {
+    for (shared, passed) in [(0, CLIENT), (CLIENT, CLIENT)] {
+        let mut program = with(Capabilities::DEFAULT);
+        let params = words(56, &[(0, GPU.0), (4, shared)]);
+        let outer = nvos64(CLIENT, CLIENT, 0x5c00_0100, 0x80, PARAMS);
+        assert_eq!(program.alloc(&outer, &params), 0);
+        assert_eq!(get32(&program.seen[0].parts[1], 4), passed);
+        assert_eq!(
+            get32(program.at(PARAMS), 4),
+            shared,
+            "as the program had it"
+        );
     }
 }
 

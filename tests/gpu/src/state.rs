@@ -504,6 +504,7 @@ mod tests {
             engine: None,
             memory: None,
             uses: [None; 2],
+            control_page: 0,
         };
         let done = cgpu_km::policy::AllocDone {
             object: ObjectHandle(handle),

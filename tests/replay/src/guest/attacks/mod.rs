@@ -19,6 +19,7 @@
 
 mod across;
 mod attack;
+mod beyond;
 mod channels;
 mod clients;
 mod controls;
@@ -164,6 +165,7 @@ fn own() -> impl Iterator<Item = &'static Own> {
         host_memory::ATTACKS,
         groups::ATTACKS,
         across::ATTACKS,
+        beyond::ATTACKS,
         crowds::ATTACKS,
     ]
     .into_iter()

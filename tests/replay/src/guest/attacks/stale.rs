@@ -193,6 +193,11 @@ impl Program {
         Ok(Self { client, pieces })
     }
 
+    /// Each piece has what was written to it.
+    pub(super) fn is_unharmed(&self) -> bool {
+        secrets(&self.pieces, false) == self.pieces.len()
+    }
+
     pub(super) fn client(&self) -> &rm::Client {
         &self.client
     }

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Parts of memory that the memory has not: the GPU reaches whatever lies there.
+//!
+//! The driver adds an offset to where memory lies, and takes the sum for a place in it. Each attack
+//! works on the driver's own nodes.
+
+use super::{
+    attack::Own,
+    rest::alone,
+    scene::{clean_up, escape, told, Place, GPU, LIMIT, MIB, OWN},
+    stale::{client_on, Program, SECRET},
+};
+use crate::{
+    bytes::{put_u32, put_u64},
+    control::Control,
+    guest::{rm, tools::at},
+};
+use cgpu_uapi::capability::{DEFAULT, GRAPHICS};
+
+pub(super) const ATTACKS: &[Own] = &[
+    Own {
+        name: "a control page in another's memory (userdOffset)",
+        function: "kernel_channel_gv100.c:kchannelCreateUserdMemDesc_GV100",
+        run: || compare(control_pages),
+    },
+    Own {
+        name: "another's memory mapped for the GPU (RM_MAP_MEMORY_DMA)",
+        function: "virtual_mem.c:virtmemMapTo_IMPL",
+        run: || compare(mapped_around),
+    },
+];
+
+/// The program's only memory, a group, and what it tries to make.
+const MEMORY: u32 = OWN;
+const GROUP: u32 = OWN + 1;
+const MADE: u32 = OWN + 2;
+const PIECE: u64 = 2 * MIB;
+/// Pieces behind the program's memory, and before it.
+const PIECES: u64 = 64;
+/// `NVOS32_ALLOC_FLAGS_VIRTUAL`.
+const VIRTUAL: u32 = 0x8_0000;
+
+/// How often it reached beyond its memory, and why not more often.
+struct Reached {
+    times: usize,
+    refused: String,
+}
+
+impl Reached {
+    fn none() -> Self {
+        Self {
+            times: 0,
+            refused: String::new(),
+        }
+    }
+
+    fn note<T>(&mut self, tried: Result<T, String>) {
+        match tried {
+            Ok(_) => self.times += 1,
+            Err(how) => self.refused = how,
+        }
+    }
+}
+
+/// Channels whose control page is not in their memory. The driver clears it.
+fn control_pages(client: &rm::Client) -> Result<Reached, String> {
+    at("group", client.channel_group(GROUP, rm::COMPUTE))?;
+    let mut reached = Reached::none();
+    for piece in 1..=PIECES {
+        for offset in [piece * PIECE, (piece * PIECE).wrapping_neg()] {
+            let mut params = at("channel", client.channel_params())?;
+            put_u32(&mut params, 32, MEMORY);
+            put_u64(&mut params, 64, offset);
+            reached.note(told(client.alloc(GROUP, MADE, rm::CHANNEL, &mut params)));
+            let _ = client.free(MADE);
+        }
+    }
+    Ok(reached)
+}
+
+/// A part that begins before the memory and ends with where it begins.
+fn mapped_around(client: &rm::Client) -> Result<Reached, String> {
+    let mut params = rm::memory_params(client.handle, 2 * PIECES * PIECE);
+    put_u32(&mut params, 8, VIRTUAL);
+    put_u32(&mut params, 24, 0);
+    let made = client.alloc(rm::DEVICE_HANDLE, MADE, 0x50a0, &mut params);
+    at("range", made)?;
+    let mut outer = [0; 64];
+    for (place, value) in [
+        (0, client.handle),
+        (4, rm::DEVICE_HANDLE),
+        (8, MADE),
+        (12, MEMORY),
+    ] {
+        put_u32(&mut outer, place, value);
+    }
+    let length = PIECES * PIECE;
+    put_u64(&mut outer, 16, length.wrapping_neg());
+    put_u64(&mut outer, 24, length);
+    let mut reached = Reached::none();
+    reached.note(told(escape(client.ctl, 0x57, &mut outer, 56)));
+    Ok(reached)
+}
+
+type Attack = fn(&rm::Client) -> Result<Reached, String>;
+
+/// An attack beside a victim; and whether the victim's memory is as it was.
+fn tried(place: Place, attack: Attack) -> Result<(Reached, bool), String> {
+    let victim = Program::new(place, "victim", SECRET)?;
+    let client = client_on(&place.folder("attacker"), GPU)?;
+    let memory = at("memory", client.memory(MEMORY, PIECE));
+    let reached = memory.and_then(|_| attack(&client));
+    let is_unharmed = victim.is_unharmed();
+    client.close();
+    victim.close();
+    Ok((reached?, is_unharmed))
+}
+
+fn compare(attack: Attack) -> Result<String, String> {
+    let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
+    let (direct, _) = alone(|| tried(Place::Driver, attack))?;
+    if direct.times == 0 {
+        return Err(format!("does not work on the driver: {}", direct.refused));
+    }
+    clean_up(&control);
+    for name in ["victim", "attacker"] {
+        let made = control.create(name, GPU, LIMIT / 2, 1);
+        made.map_err(|errno| format!("create: errno {errno}"))?;
+        let capable = control.set_capabilities(name, GPU, DEFAULT | GRAPHICS);
+        capable.map_err(|errno| format!("capabilities: errno {errno}"))?;
+    }
+    let through = tried(Place::Instance, attack);
+    clean_up(&control);
+    let (through, is_unharmed) = through?;
+    match through.times {
+        0 if is_unharmed => Ok(format!(
+            "{} on the driver; refused: {}",
+            direct.times, through.refused
+        )),
+        0 => Err("the victim's memory is not what it was".to_owned()),
+        times => Err(format!("{times} work through the instance")),
+    }
+}
