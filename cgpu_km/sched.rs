@@ -34,12 +34,12 @@ use crate::{
     policy::{
         sched::{
             Authority, CallError, ChangeRefused, Costs, Engine, Event, GpuView, InstanceId,
-            InstanceView, Mechanisms, NewChannel, Position, RmName, Rules, Scheduler, Terms,
+            InstanceView, Mechanisms, NewChannel, Position, RmName, Room, Rules, Scheduler, Terms,
             SWITCH_MAX,
         },
         Boost, BoostCall, Boosts, ChannelChange, ChannelEvent,
     },
-    store::List,
+    store::{Exhausted, List},
 };
 use kernel::{
     new_mutex, new_spinlock,
@@ -165,13 +165,33 @@ impl Conductor {
                 process,
             }),
         };
-        let noted = self.scheduler().event(now(), event);
+        let made = change.what != ChannelEvent::Gone;
+        let noted = match made {
+            true => self.note_channel(event),
+            false => self.scheduler().event(now(), event),
+        };
         if noted.is_err() {
             pr_warn!("no memory for a new channel in the scheduler: its weight does not hold\n");
         }
         // A new channel is on: the thread looks whether it may be.
-        if change.what != ChannelEvent::Gone {
+        if made {
             self.alarm.ring();
+        }
+    }
+
+    /// Notes a new channel. Its memory is made without the scheduler's lock, and charged to nobody:
+    /// who waits for memory with the lock held would keep the GPU from all. There is no more of it
+    /// than the GPU has channels.
+    fn note_channel(&self, event: Event) -> Result<(), Exhausted> {
+        loop {
+            let mut scheduler = self.scheduler();
+            let Some(wanted) = scheduler.room_wanted() else {
+                return scheduler.event(now(), event);
+            };
+            drop(scheduler);
+            let room = Room::of(wanted)?;
+            let former = self.scheduler().move_to(room);
+            drop(former);
         }
     }
 

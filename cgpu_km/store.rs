@@ -36,6 +36,31 @@ impl<T> List<T> {
         vector::reserve(&mut self.0, additional).ok_or(Exhausted)
     }
 
+    /// An empty list with room for `len` values, whose memory belongs to the host and to no
+    /// container.
+    pub fn with_room(len: usize) -> Result<Self, Exhausted> {
+        vector::with_room(len).map(Self).ok_or(Exhausted)
+    }
+
+    /// For how many more values there is room.
+    pub fn room(&self) -> usize {
+        self.0.capacity().saturating_sub(self.0.len())
+    }
+
+    /// Takes all values of another list, in their order, as far as there is room. Those that are
+    /// left stay there.
+    pub fn take_all(&mut self, other: &mut Self) {
+        other.reverse();
+        while self.room() > 0 {
+            let Some(value) = other.pop() else {
+                break;
+            };
+            // There is room.
+            let _ = vector::push_reserved(&mut self.0, value);
+        }
+        other.reverse();
+    }
+
     /// Takes the last value away.
     pub fn pop(&mut self) -> Option<T> {
         self.0.pop()

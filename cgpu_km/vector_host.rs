@@ -12,6 +12,13 @@ pub(crate) fn reserve<T>(vector: &mut Vector<T>, additional: usize) -> Option<()
     vector.try_reserve(additional).ok()
 }
 
+/// An empty vector with room for `len` values; `None` if there is no memory.
+pub(crate) fn with_room<T>(len: usize) -> Option<Vector<T>> {
+    let mut values = Vector::new();
+    reserve(&mut values, len)?;
+    Some(values)
+}
+
 /// Appends a value, for which there is room.
 pub(crate) fn push_reserved<T>(vector: &mut Vector<T>, value: T) -> Option<()> {
     (vector.len() < vector.capacity()).then(|| vector.push(value))

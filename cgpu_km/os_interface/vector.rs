@@ -11,7 +11,7 @@ use core::{
 };
 use kernel::{
     alloc::KVVec,
-    prelude::{__GFP_ZERO, GFP_KERNEL_ACCOUNT},
+    prelude::{__GFP_ZERO, GFP_KERNEL, GFP_KERNEL_ACCOUNT},
 };
 
 /// A vector of the kernel's.
@@ -51,6 +51,13 @@ impl<T> DerefMut for Vector<T> {
 /// Makes room for `additional` more values; `None` if there is no memory.
 pub(crate) fn reserve<T>(vector: &mut Vector<T>, additional: usize) -> Option<()> {
     vector.reserve(additional, GFP_KERNEL_ACCOUNT).ok()
+}
+
+/// An empty vector with room for `len` values, charged to no memory cgroup; `None` if there is no
+/// memory.
+pub(crate) fn with_room<T>(len: usize) -> Option<Vector<T>> {
+    let values = KVVec::with_capacity(len, GFP_KERNEL).ok()?;
+    Some(Vector(ManuallyDrop::new(values)))
 }
 
 /// Appends a value, for which there is room.

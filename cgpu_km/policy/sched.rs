@@ -105,7 +105,7 @@ pub use authority::{
     Action, Authority, CallError, Engine, InstanceId, Mechanisms, Position, RmName, SWITCH_MAX,
 };
 pub use costs::Costs;
-pub use fleet::NewChannel;
+pub use fleet::{NewChannel, Room};
 pub use limit::CALLS_PER_SECOND;
 pub use rules::{Misfit, Rules, Terms, BURST_DEFAULT, WHOLE};
 pub use samples::Sample;

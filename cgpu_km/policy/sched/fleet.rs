@@ -71,6 +71,26 @@ pub(super) struct Fleet {
     channels: List<SchedChannel>,
 }
 
+/// Memory for channels and their groups, made without a lock.
+#[derive(Debug)]
+pub struct Room {
+    groups: List<SchedGroup>,
+    channels: List<SchedChannel>,
+}
+
+impl Room {
+    /// For so many channels, each in a group of its own.
+    pub fn of(channels: usize) -> Result<Self, Exhausted> {
+        Ok(Self {
+            groups: List::with_room(channels)?,
+            channels: List::with_room(channels)?,
+        })
+    }
+}
+
+/// Channels for which there is room at first.
+const FIRST_ROOM: usize = 64;
+
 /// Keeps the values of a list for which `keep` holds; their order may change.
 fn retain<T>(list: &mut List<T>, mut keep: impl FnMut(&T) -> bool) {
     let mut at = 0;
@@ -147,6 +167,26 @@ impl Fleet {
         retain(&mut self.instances, |i| i.id != id);
         retain(&mut self.groups, |g| g.owner != id);
         retain(&mut self.channels, |c| c.owner != id);
+    }
+
+    /// For how many channels there is to be room so that one more can be noted without memory;
+    /// `None`: it can.
+    pub(super) fn room_wanted(&self) -> Option<usize> {
+        let is_full = self.groups.room() == 0 || self.channels.room() == 0;
+        let most = self.groups.len().max(self.channels.len());
+        is_full.then(|| most.saturating_mul(2).max(FIRST_ROOM))
+    }
+
+    /// Moves all channels to a larger room, if it is one. Gives the other one back, to be dropped
+    /// without a lock.
+    pub(super) fn move_to(&mut self, mut room: Room) -> Room {
+        if room.groups.room() > self.groups.len() && room.channels.room() > self.channels.len() {
+            room.groups.take_all(&mut self.groups);
+            room.channels.take_all(&mut self.channels);
+            core::mem::swap(&mut room.groups, &mut self.groups);
+            core::mem::swap(&mut room.channels, &mut self.channels);
+        }
+        room
     }
 
     /// Notes a channel, and its group if that is new.

@@ -6,7 +6,7 @@ use super::{
     budget::WakeBudget,
     costs::Costs,
     doubt::Doubt,
-    fleet::{Fleet, NewChannel},
+    fleet::{Fleet, NewChannel, Room},
     instance::SchedInstance,
     limit::CallLimit,
     rules::{Misfit, Rules, Terms},
@@ -212,6 +212,17 @@ impl Scheduler {
         self.limit_lags();
         self.replan(now);
         Ok(())
+    }
+
+    /// For how many channels there is to be room so that a new one takes no memory; `None`: there
+    /// is.
+    pub fn room_wanted(&self) -> Option<usize> {
+        self.fleet.room_wanted()
+    }
+
+    /// Moves its channels to a larger room, and gives the other one back.
+    pub fn move_to(&mut self, room: Room) -> Room {
+        self.fleet.move_to(room)
     }
 
     /// Something happened.
