@@ -37,6 +37,7 @@ pub(super) mod doorbell;
 mod files;
 
 use super::base::{
+    clock::now,
     file_ref::FileRef,
     vma::{LockedVma, PageFault},
     wait::Completion,
@@ -76,8 +77,26 @@ struct GateState {
     position: Position,
     /// How often it was moved.
     moves: u64,
+    /// When an access was last told of while it is shut, and how often it was moved by then.
+    told: (u64, u64),
     /// The event that wakes tasks which come now. There is one exactly while the gate is shut.
     opened: Option<Arc<Completion>>,
+}
+
+/// How long an access at a shut gate tells nothing new, nanoseconds.
+const TOLD_AGAIN: u64 = 1_000_000;
+
+impl GateState {
+    /// Whether an access while it is shut is to be told of; from then on it has been.
+    fn is_news(&mut self) -> bool {
+        let (moment, moves) = self.told;
+        let now = now();
+        if moves == self.moves && now.saturating_sub(moment) < TOLD_AGAIN {
+            return false;
+        }
+        self.told = (now, self.moves);
+        true
+    }
 }
 
 /// The result of an access at a gate.
@@ -94,6 +113,7 @@ impl Gate {
                 state <- new_spinlock!(GateState {
                     position: Position::Open,
                     moves: 0,
+                    told: (0, 0),
                     opened: None,
                 }),
                 files <- GatedFiles::new(),
@@ -158,19 +178,24 @@ impl Gate {
         is_open
     }
 
-    /// An access to registers whose page is not there. `rang` tells of it.
+    /// An access to registers whose page is not there. `rang` tells of it. While the gate is shut
+    /// that is done once in [`TOLD_AGAIN`]: a program can make as many accesses as it likes, and
+    /// each one told of wakes the GPU's thread.
     fn touch(&self, rang: impl Fn()) -> Touched {
         loop {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
             let opened = match state.position {
                 Position::Open => return Touched::Passed,
                 Position::Armed => None,
                 Position::Shut => state.opened.clone(),
             };
             let moves = state.moves;
+            let is_news = opened.is_none() || state.is_news();
             drop(state);
             // Before anybody passes: what passes unheard of is not accounted for.
-            rang();
+            if is_news {
+                rang();
+            }
             if let Some(opened) = opened {
                 return Touched::Wait(opened);
             }
