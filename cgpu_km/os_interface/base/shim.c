@@ -132,6 +132,12 @@ void cgpu_shim_fault(const struct vm_fault *vmf, struct cgpu_fault *seen)
 	seen->flags = vmf->flags;
 }
 
+/* Whether userfaultfd leaves marks in empty entries of its page table, where no page can go. */
+bool cgpu_shim_is_marked(const struct vm_fault *vmf)
+{
+	return vmf->vma->vm_flags & VM_UFFD_WP;
+}
+
 void cgpu_shim_set_operations(struct vm_area_struct *vma,
 			      const struct vm_operations_struct *operations)
 {

@@ -49,6 +49,7 @@ dev_t cgpu_shim_device_number(const struct inode *inode);
 void cgpu_shim_init_completion(struct completion *done);
 void cgpu_shim_vma(const struct vm_area_struct *vma, struct cgpu_vma *seen);
 void cgpu_shim_fault(const struct vm_fault *vmf, struct cgpu_fault *seen);
+bool cgpu_shim_is_marked(const struct vm_fault *vmf);
 void cgpu_shim_set_operations(struct vm_area_struct *vma,
 			      const struct vm_operations_struct *operations);
 void cgpu_shim_zap_frames(struct vm_area_struct *vma, unsigned long start, unsigned long length);

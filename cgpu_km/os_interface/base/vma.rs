@@ -257,15 +257,20 @@ pub(in crate::os_interface) struct PageFault<'a>(
 );
 
 impl<'a> PageFault<'a> {
-    /// The fault that a handler was handed.
+    /// The fault that a handler was handed. `None`: it cannot be served. Some kernels since 6.7 let
+    /// userfaultfd write marks into the page tables of any mapping, and a page can go where there
+    /// is none only. Such a fault would be served for ever.
     ///
     /// # Safety
     ///
     /// The handler runs for `'a`, and `vmf` is its argument.
-    pub(in crate::os_interface) unsafe fn new(vmf: *mut bindings::vm_fault) -> Self {
-        // INVARIANT: The kernel calls a handler with a valid fault, whose mapping it has locked.
-        // SAFETY: The argument is valid while the handler runs, so it is not null.
-        Self(unsafe { NonNull::new_unchecked(vmf) }, PhantomData)
+    pub(in crate::os_interface) unsafe fn new(vmf: *mut bindings::vm_fault) -> Option<Self> {
+        // SAFETY: The kernel calls a handler with a valid fault, whose mapping it has locked.
+        if unsafe { extra::cgpu_shim_is_marked(vmf) } {
+            return None;
+        }
+        // INVARIANT: As above.
+        NonNull::new(vmf).map(|fault| Self(fault, PhantomData))
     }
 
     /// The fault, valid as long as `self`.

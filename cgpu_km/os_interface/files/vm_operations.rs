@@ -226,7 +226,9 @@ unsafe extern "C" fn gated_fault<E: Endpoint>(
     vmf: *mut bindings::vm_fault,
 ) -> bindings::vm_fault_t {
     // SAFETY: The argument of a handler that runs.
-    let fault = unsafe { PageFault::new(vmf) };
+    let Some(fault) = (unsafe { PageFault::new(vmf) }) else {
+        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+    };
     // SAFETY: A session of `E` had the mapping's table made, so its file is a proxied one of `E`.
     let session = unsafe { session::<E>(fault.file()) };
     let Some(file) = &session.gated else {
@@ -289,7 +291,9 @@ unsafe extern "C" fn shown_fault<E: Endpoint>(
     vmf: *mut bindings::vm_fault,
 ) -> bindings::vm_fault_t {
     // SAFETY: The argument of a handler that runs.
-    let fault = unsafe { PageFault::new(vmf) };
+    let Some(fault) = (unsafe { PageFault::new(vmf) }) else {
+        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+    };
     // SAFETY: This handler stands in tables of ours alone.
     let table = unsafe { VmTable::of(fault.vma()) };
     // SAFETY: A session of `E` had the mapping's table made, so its file is a proxied one of `E`.

@@ -51,6 +51,7 @@ HELPER(struct page *, alloc_pages, (gfp_t flags, unsigned int order), alloc_page
 
 /* Locks, and what waits. */
 CGPU_FITS(struct mutex, cgpu_mutex);
+CGPU_FITS(struct rt_mutex, cgpu_rt_mutex);
 HELPER_VOID(__mutex_init, (struct mutex *lock, const char *name, struct lock_class_key *key),
 	    __mutex_init(lock, name, key))
 HELPER_VOID(mutex_assert_is_held, (struct mutex *lock), lockdep_assert_held(lock))

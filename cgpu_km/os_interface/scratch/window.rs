@@ -231,7 +231,9 @@ fn protection(access: bindings::vm_flags_t) -> bindings::pgprot_t {
 #[no_mangle]
 unsafe extern "C" fn cgpu_scratch_fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
     // SAFETY: The argument of a handler that runs.
-    let served = unsafe { PageFault::new(vmf) };
+    let Some(served) = (unsafe { PageFault::new(vmf) }) else {
+        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+    };
     let fault = served.seen();
     // SAFETY: Called for mappings of pools alone.
     let Some((slot, index)) = (unsafe { faulted(&fault) }) else {
@@ -266,7 +268,9 @@ unsafe extern "C" fn cgpu_scratch_fault(vmf: *mut bindings::vm_fault) -> binding
 #[no_mangle]
 unsafe extern "C" fn cgpu_scratch_mkwrite(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
     // SAFETY: The argument of a handler that runs.
-    let served = unsafe { PageFault::new(vmf) };
+    let Some(served) = (unsafe { PageFault::new(vmf) }) else {
+        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+    };
     let fault = served.seen();
     // SAFETY: Called for mappings of pools alone.
     let Some((slot, index)) = (unsafe { faulted(&fault) }) else {
