@@ -11,7 +11,7 @@ use crate::{
     tenants::{adjust, make, said, TenantError},
 };
 use cgpu_client::{
-    cdi::{self, Spec, Surroundings},
+    cdi::{self, Spec, Surroundings, Tenant},
     control::Control,
     files, pods,
     size::Bytes,
@@ -291,17 +291,8 @@ impl Slots {
             libraries: self.node.libraries(text(&version.driver))?,
             hook: self.node.hook(),
         };
-        let mut whole: Option<Spec> = None;
-        for tenant in cdi::tenants(instances) {
-            let id = tenant.name.as_str().unwrap_or_default();
-            let id = id.strip_prefix(pods::SLOT).unwrap_or(id).to_owned();
-            let one = cdi::make_by_gpu(CDI_KIND, &tenant, gpus, &around, |_| id.clone());
-            match (&mut whole, one) {
-                (Some(whole), Some(one)) => whole.devices.extend(one.devices),
-                (whole, one) => *whole = whole.take().or(one),
-            }
-        }
-        Ok(whole)
+        let tenants = cdi::tenants(instances);
+        Ok((!tenants.is_empty()).then(|| spec_of(&tenants, gpus, &around)))
     }
 
     /// Gives a container its slot: its name in CDI files. What an operator changed for the last
@@ -318,6 +309,19 @@ impl Slots {
         adjust(&*control, key, &slot.share, 0).map_err(|e| failed(slot, e))?;
         Ok(slot.cdi_id())
     }
+}
+
+/// The file of these slots. Each is a tenant of its own: its control node, its UVM node and its
+/// hook stand in its device, and beside the devices is only what is the same for all.
+fn spec_of(tenants: &[Tenant], gpus: &[Gpu], around: &Surroundings) -> Spec {
+    let mut spec = cdi::make(tenants, gpus, around);
+    spec.kind = CDI_KIND.to_owned();
+    for device in &mut spec.devices {
+        if let Some(id) = device.name.strip_prefix(pods::SLOT) {
+            device.name = id.to_owned();
+        }
+    }
+    spec
 }
 
 fn failed(slot: &Slot, errno: Errno) -> SlotError {

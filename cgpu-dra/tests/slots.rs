@@ -5,7 +5,7 @@
 mod connection;
 mod fake_node;
 
-use cgpu_client::cdi::{faults, Spec};
+use cgpu_client::cdi::{faults, Edits, Spec};
 use cgpu_dra::{
     device_plugin::{self, PluginSettings},
     failures::Failures,
@@ -16,7 +16,7 @@ use cgpu_dra::{
     rpc,
     slots::Slots,
 };
-use cgpu_uapi::mig;
+use cgpu_uapi::{mig, Instance, CGPUFS_MOUNT};
 use connection::Connection;
 use fake_node::FakeNode;
 use std::{
@@ -162,6 +162,55 @@ async fn a_container_gets_the_slot_of_its_profile() {
     assert_eq!(format!("{}={}", spec.kind, "8g-gpu-1-2"), *name);
 }
 
+/// Sources and places of the mounts that edits make, and the numbers of the nodes.
+fn parts(edits: &Edits) -> (Vec<(&str, &str)>, Vec<Option<u32>>) {
+    let mounts = edits.mounts.iter();
+    let mounts = mounts.map(|m| (m.host_path.as_str(), m.container_path.as_str()));
+    let nodes = edits.device_nodes.iter();
+    (mounts.collect(), nodes.map(|n| n.minor).collect())
+}
+
+#[test]
+fn each_slot_has_nodes_of_its_own() {
+    let node = FakeNode::new(2);
+    let profiles = ["8g=8Gi:20:2", "1g=1Gi:5:1"].map(|p| p.parse().expect("read"));
+    let slots = Slots::new(node.clone(), node.places(), profiles.to_vec());
+    let kept = slots.keep().expect("kept");
+    // Each tenant has its own numbers on a real host.
+    node.with(|s| {
+        for (n, instance) in (0..).zip(&mut s.instances) {
+            (instance.control_node_minor, instance.uvm_node_minor) = (200 + 2 * n, 201 + 2 * n);
+        }
+    });
+    slots.keep().expect("kept");
+    let text = std::fs::read(&node.cdi_files()[0]).expect("a CDI file");
+    let spec: Spec = serde_json::from_slice(&text).expect("read");
+    for slot in &kept {
+        let device = spec.devices.iter().find(|d| d.name == slot.id);
+        let edits = &device.expect("a device").container_edits;
+        let name = format!("slot-{}", slot.id);
+        let own = |i: &&Instance| i.key.name.as_str() == Some(&name);
+        let instance = node.with(|s| *s.instances.iter().find(own).expect("there"));
+        let source = |file: &str| format!("{CGPUFS_MOUNT}/{name}/{file}");
+        let gpu = format!("nvidia{}", instance.key.gpu_minor);
+        let files = [&gpu, "nvidiactl", "nvidia-uvm"].map(|f| (source(f), format!("/dev/{f}")));
+        let expected = files
+            .each_ref()
+            .map(|(from, to)| (from.as_str(), to.as_str()));
+        let (mounts, nodes) = parts(edits);
+        assert_eq!(mounts, expected);
+        let (control, uvm) = (instance.control_node_minor, instance.uvm_node_minor);
+        let numbers = [instance.node_minor, control, uvm];
+        assert_eq!(nodes, numbers.map(Some));
+        assert_eq!(edits.hooks[0].args[2..], ["--gpu", &slot.pci]);
+    }
+    // Beside the devices is what is nobody's.
+    let library = "/usr/lib/libcuda.so.580.159.04";
+    let shared = &spec.container_edits;
+    assert_eq!(parts(shared), (vec![(library, library)], vec![]));
+    assert!(shared.hooks.is_empty());
+}
+
 #[tokio::test]
 async fn what_cannot_be_given_is_refused() {
     let node = FakeNode::new(1);
@@ -273,7 +322,7 @@ fn the_cdi_file_follows_what_is_installed() {
         let text = std::fs::read(file).expect("read");
         let spec: Spec = serde_json::from_slice(&text).expect("a spec");
         let inode = std::fs::metadata(file).expect("there").ino();
-        (spec.container_edits.hooks.len(), inode)
+        (spec.devices[0].container_edits.hooks.len(), inode)
     };
     node.hook_missing.store(true, Ordering::Relaxed);
     let without = read();

@@ -238,7 +238,7 @@ fn device(tenant: &Tenant, gpus: &[Gpu], hook: Option<&str>) -> Option<SpecDevic
 /// The file of one tenant whose GPUs are given to containers one by one: a device for each GPU,
 /// under the name that `called` gives it. What a container needs whichever GPUs it has (control
 /// and UVM node, libraries, hook) stands beside the devices, where an engine takes it once.
-/// `None`: the tenant's name is none.
+/// Files of several tenants cannot be joined. `None`: the tenant's name is none.
 pub fn make_by_gpu(
     kind: &str,
     tenant: &Tenant,
