@@ -19,8 +19,10 @@ pub struct NodeGpu {
     pub pci: String,
     /// Product name, if the driver tells one.
     pub product: Option<String>,
-    /// Memory that claims can have, bytes.
+    /// Memory that claims can have, bytes. With overcommit it may be more than there is.
     pub memory_bytes: u64,
+    /// Memory that one claim can have, bytes: the module refuses a limit above the GPU's memory.
+    pub largest_bytes: u64,
     /// The part of [`WEIGHT_MAX`] that claims can have.
     pub weight: u32,
     /// Instances that claims can have.
@@ -98,12 +100,14 @@ impl NodeGpu {
         } else {
             u32::try_from(MAX_INSTANCES_PER_GPU).unwrap_or(u32::MAX)
         };
+        let shared = whole.saturating_sub(held.memory_bytes);
         Self {
             minor: gpu.minor,
             uuid: text(&gpu.uuid).to_owned(),
             pci: text(&gpu.pci).to_owned(),
             product: known(&gpu.name),
-            memory_bytes: whole.saturating_sub(held.memory_bytes),
+            memory_bytes: shared,
+            largest_bytes: shared.min(gpu.memory_bytes),
             weight: WEIGHT_MAX.saturating_sub(held.weight),
             instances: most.saturating_sub(held.instances),
         }

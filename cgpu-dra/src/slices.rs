@@ -30,7 +30,7 @@ const LONGEST_STRING: usize = 64;
 
 /// The devices of a node. A GPU on which hand-made instances leave too little is none of them.
 pub fn devices(inventory: &Inventory, failures: &BTreeMap<String, Failure>) -> Vec<Device> {
-    let usable = |gpu: &&NodeGpu| gpu.memory_bytes >= LEAST && gpu.weight > 0 && gpu.instances > 0;
+    let usable = |gpu: &&NodeGpu| gpu.largest_bytes >= LEAST && gpu.weight > 0 && gpu.instances > 0;
     let gpus = inventory.gpus.iter().filter(usable);
     gpus.map(|gpu| Device {
         name: gpu.device(),
@@ -102,6 +102,7 @@ fn semantic(driver: &str) -> Option<String> {
 fn capacities(gpu: &NodeGpu) -> BTreeMap<String, DeviceCapacity> {
     // The minimum is a whole number of steps, so all is.
     let memory = gpu.memory_bytes / STEP * STEP;
+    let largest = gpu.largest_bytes / STEP * STEP;
     let bytes = |n| Quantity(quantity::bytes(n));
     let number = |n: u32| Quantity(n.to_string());
     let range = |least: Quantity, most: Quantity, step: Quantity| CapacityRequestPolicyRange {
@@ -123,8 +124,8 @@ fn capacities(gpu: &NodeGpu) -> BTreeMap<String, DeviceCapacity> {
             capacity(
                 bytes(memory),
                 // A claim that names no size takes the GPU for itself.
-                bytes(memory),
-                Some(range(bytes(LEAST), bytes(memory), bytes(STEP))),
+                bytes(largest),
+                Some(range(bytes(LEAST), bytes(largest), bytes(STEP))),
                 None,
             ),
         ),
@@ -209,6 +210,10 @@ pub fn same(wanted: &[Device], published: &[Device]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cgpu_fake::{ControlState, FakeDevice, H200};
+    use cgpu_uapi::Instance;
+    use std::sync::{Arc, Mutex};
+    use zerocopy::FromZeros;
 
     fn gpu(memory_bytes: u64, weight: u32, instances: u32) -> Inventory {
         Inventory {
@@ -219,9 +224,41 @@ mod tests {
                 pci: "0000:29:00.0".to_owned(),
                 product: Some("NVIDIA H200".to_owned()),
                 memory_bytes,
+                largest_bytes: memory_bytes,
                 weight,
                 instances,
             }],
+        }
+    }
+
+    /// Value, default and maximum of a GPU's memory.
+    fn memory_of(inventory: &Inventory) -> [u64; 3] {
+        let all = devices(inventory, &BTreeMap::new());
+        let capacity = &all[0].capacity.as_ref().expect("capacities")["memory"];
+        let policy = capacity.request_policy.as_ref().expect("a policy");
+        let range = policy.valid_range.as_ref().expect("a range");
+        let numbers = [
+            Some(&capacity.value),
+            policy.default.as_ref(),
+            range.max.as_ref(),
+        ];
+        numbers.map(|q| quantity::parse(&q.expect("a number").0).expect("whole"))
+    }
+
+    #[test]
+    fn overcommit_lets_no_claim_exceed_the_gpu() {
+        for (percent, held) in [(150, 0), (150, 100 << 30), (1000, 0), (100, 0)] {
+            let state = Arc::new(Mutex::new(ControlState::new(1)));
+            let mut made = Instance::new_zeroed();
+            made.memory_limit_bytes = held;
+            state.lock().expect("held").instances.push(made);
+            let control = FakeDevice::open(state).expect("opened");
+            let read = Inventory::read(&control, percent).expect("read");
+            let whole = H200 * u64::from(percent) / 100 - held;
+            let [value, default, most] = memory_of(&read);
+            assert_eq!(value, whole / STEP * STEP);
+            assert_eq!(most, value.min(H200 / STEP * STEP));
+            assert_eq!(default, most);
         }
     }
 

@@ -146,6 +146,15 @@ impl Tenants {
         self.node.control().map_err(TenantError::Control)
     }
 
+    /// Of each command that sets a limit.
+    fn flags(&self) -> u32 {
+        if self.overcommit > 100 {
+            FLAG_OVERCOMMIT
+        } else {
+            0
+        }
+    }
+
     /// The GPUs as they are now.
     pub fn inventory(&self) -> Result<Inventory, Errno> {
         Inventory::read(&*self.node.control()?, self.overcommit)
@@ -208,11 +217,7 @@ impl Tenants {
             };
             let name = Name::new(&uid.instance()).ok_or(failed(Errno::EILSEQ))?;
             let key = InstanceKey::new(name, share.minor);
-            let flags = if self.overcommit > 100 {
-                FLAG_OVERCOMMIT
-            } else {
-                0
-            };
+            let flags = self.flags();
             let is_there = there.iter().any(|i| i.key.gpu_minor == share.minor);
             match (is_there, fresh) {
                 (false, _) => make(control, key, share, flags).map_err(failed)?,
@@ -335,7 +340,7 @@ impl Tenants {
             };
             let name = Name::new(&uid.instance()).ok_or("the name cannot be used")?;
             let key = InstanceKey::new(name, share.minor);
-            if let Err(errno) = set_sizes(&*control, key, &wanted, 0) {
+            if let Err(errno) = set_sizes(&*control, key, &wanted, self.flags()) {
                 refused.push(format!("{}: {}", share.device, said(errno)));
             }
         }

@@ -7,6 +7,7 @@ mod kubelet;
 
 use cgpu_client::cdi::{faults, Spec};
 use cgpu_dra::{
+    claims::plan,
     failures::Failure,
     kubelet::{Health, Kubelet},
     names::{Uid, REGISTRATION},
@@ -443,6 +444,25 @@ async fn a_resize_stays_within_what_was_set_aside() {
     assert_eq!(node.limits()[0].2, 4 * GIB);
     tenants.resize(&uid, None, None).expect("resized");
     assert_eq!(node.limits()[0].2, 8 * GIB);
+}
+
+#[test]
+fn overcommitted_claim_grows_again() {
+    let node = FakeNode::new(1);
+    let tenants = Tenants::open(node.clone(), node.places(), 150).expect("opened");
+    let uids = [UID.to_owned(), UID.replace('f', "e")].map(|uid| Uid::new(&uid).expect("a uid"));
+    for uid in &uids {
+        let results = json!([on("gpu", "gpu-0", "100Gi", "20")]);
+        let claim = claim(uid.as_str(), results, json!([]));
+        let claim = serde_json::from_value(claim).expect("a claim");
+        let inventory = tenants.inventory().expect("read");
+        let plan = plan(&claim, uid, "node1", &inventory).expect("planned");
+        tenants.prepare(uid, &plan).expect("prepared");
+    }
+    for size in [Some(40 * GIB), None] {
+        tenants.resize(&uids[0], size, None).expect("resized");
+        assert_eq!(node.limits()[0].2, size.unwrap_or(100 * GIB));
+    }
 }
 
 #[tokio::test]

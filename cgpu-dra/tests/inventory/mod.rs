@@ -11,6 +11,7 @@ pub(crate) fn inventory() -> Inventory {
         pci: format!("0000:0{minor}:00.0"),
         product: None,
         memory_bytes: 1 << 37,
+        largest_bytes: 1 << 37,
         weight: 100,
         instances: 64,
     };
