@@ -265,10 +265,14 @@ impl Slots {
             files::remove(&file).map_err(TenantError::Path)?;
             return Ok(slots);
         };
+        // `cgpuctl unload` removes /run/cgpu if nothing is in it, and it is mounted in this
+        // program's container: a new one would be another.
+        files::make_folder(&self.places.state).map_err(TenantError::Path)?;
+        // The file may stay the same while the module is loaded anew, which unmounts.
+        self.node.mount_cgpufs().map_err(TenantError::Path)?;
         // Of texts and numbers alone, which cannot fail.
         let written = serde_json::to_vec_pretty(&spec).unwrap_or_default();
         if !fs::read(&file).is_ok_and(|there| there == written) {
-            self.node.mount_cgpufs().map_err(TenantError::Path)?;
             files::make_folder(&self.places.cdi).map_err(TenantError::Path)?;
             files::write_whole(&file, &written).map_err(TenantError::Path)?;
         }

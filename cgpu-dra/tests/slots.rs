@@ -309,6 +309,21 @@ async fn slots_of_removed_profile_are_removed() {
 }
 
 #[test]
+fn a_module_loaded_anew_is_mounted_again() {
+    let node = FakeNode::new(1);
+    let profile = "8g=8Gi:20:1".parse().expect("read");
+    let slots = Slots::new(node.clone(), node.places(), vec![profile]);
+    for _ in 0..2 {
+        slots.keep().expect("kept");
+        assert!(node.mounted.load(Ordering::Relaxed));
+        // Or `cgpuctl unload` removes the folder that the plugin's container has.
+        assert!(node.places().state.is_dir());
+        // The same instances as before, with the same numbers.
+        node.mounted.store(false, Ordering::Relaxed);
+    }
+}
+
+#[test]
 fn the_cdi_file_follows_what_is_installed() {
     let node = FakeNode::new(1);
     let profile = "8g=8Gi:20:4".parse().expect("read");

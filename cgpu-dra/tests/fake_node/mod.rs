@@ -19,6 +19,8 @@ pub(crate) struct FakeNode {
     pub(crate) state: Arc<Mutex<ControlState>>,
     /// The driver answers nothing.
     pub(crate) driver_gone: AtomicBool,
+    /// The proxy nodes are mounted.
+    pub(crate) mounted: AtomicBool,
     /// `cgpu-hook` is not installed.
     pub(crate) hook_missing: AtomicBool,
 }
@@ -33,6 +35,7 @@ impl FakeNode {
             root,
             state: Arc::new(Mutex::new(ControlState::new(gpus))),
             driver_gone: AtomicBool::new(false),
+            mounted: AtomicBool::new(false),
             hook_missing: AtomicBool::new(false),
         })
     }
@@ -89,6 +92,7 @@ impl Node for FakeNode {
     }
 
     fn mount_cgpufs(&self) -> Result<(), PathError> {
+        self.mounted.store(true, Ordering::Relaxed);
         Ok(())
     }
 
