@@ -2,7 +2,7 @@
 //! The wishes of an allocated ResourceClaim to this node, as instances to be made.
 
 use crate::{
-    config::{ConfigError, GpuConfig},
+    config::{Allowed, ConfigError, Forbidden, GpuConfig},
     gpus::Inventory,
     names::{Uid, DRIVER},
     quantity::{self, QuantityError},
@@ -111,14 +111,19 @@ pub enum PlanError {
     /// Opaque parameters.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// They ask for too much.
+    #[error(transparent)]
+    Forbidden(#[from] Forbidden),
 }
 
-/// Plans the instances of a claim. `pool` is the node's.
+/// Plans the instances of a claim. `pool` is the node's, and `allowed` what a claim may ask for
+/// without its class's word.
 pub fn plan(
     claim: &ResourceClaim,
     uid: &Uid,
     pool: &str,
     inventory: &Inventory,
+    allowed: Allowed,
 ) -> Result<Plan, PlanError> {
     let namespace = claim.metadata.namespace.clone().unwrap_or_default();
     let name = claim.metadata.name.clone().unwrap_or_default();
@@ -146,7 +151,7 @@ pub fn plan(
         if !seen.insert(&result.device) {
             return Err(PlanError::Twice(result.device.clone()));
         }
-        shares.push(share(result, configs, inventory)?);
+        shares.push(share(result, configs, inventory, allowed)?);
     }
     if shares.is_empty() {
         return Err(PlanError::NothingHere(called()));
@@ -162,6 +167,7 @@ fn share(
     result: &DeviceRequestAllocationResult,
     configs: &[DeviceAllocationConfiguration],
     inventory: &Inventory,
+    allowed: Allowed,
 ) -> Result<Share, PlanError> {
     let device = &result.device;
     if result.admin_access == Some(true) {
@@ -182,7 +188,7 @@ fn share(
     let weight = capacity(consumed, "weight").map(number).transpose()?;
     let weight = u32::try_from(weight.unwrap_or(WEIGHT_DEFAULT.into()));
     let weight = weight.ok().filter(|w| (1..=WEIGHT_MAX).contains(w));
-    let config = config(&result.request, configs)?;
+    let config = config(&result.request, configs, allowed)?;
     let request = result.request.split('/').next().unwrap_or_default();
     Ok(Share {
         request: request.to_owned(),
@@ -208,26 +214,25 @@ fn capacity<'a>(consumed: &'a BTreeMap<String, Quantity>, name: &str) -> Option<
         .or_else(|| consumed.get(&format!("{DRIVER}/{name}")))
 }
 
-/// The configurations of class and claim for a request, the class first.
+/// The configurations of class and claim for a request. The scheduler says which is whose.
 fn config(
     request: &str,
     configs: &[DeviceAllocationConfiguration],
-) -> Result<GpuConfig, ConfigError> {
+    allowed: Allowed,
+) -> Result<GpuConfig, PlanError> {
     let main = request.split('/').next().unwrap_or_default();
     let about = |config: &&DeviceAllocationConfiguration| {
         let requests = config.requests.as_deref().unwrap_or_default();
         requests.is_empty() || requests.iter().any(|r| r == request || r == main)
     };
-    let of = |from_class: bool| {
+    let merged = |from_class: bool| {
         let own = configs.iter().filter(about);
-        own.filter(move |config| (config.source == "FromClass") == from_class)
+        let own = own.filter(|config| (config.source == "FromClass") == from_class);
+        let opaque = own.filter_map(|config| config.opaque.as_ref());
+        let mut ours = opaque.filter(|opaque| opaque.driver == DRIVER);
+        ours.try_fold(GpuConfig::default(), |earlier, opaque| {
+            Ok::<_, ConfigError>(earlier.overridden_by(GpuConfig::parse(&opaque.parameters.0)?))
+        })
     };
-    let mut merged = GpuConfig::default();
-    for config in of(true).chain(of(false)) {
-        let Some(opaque) = config.opaque.as_ref().filter(|o| o.driver == DRIVER) else {
-            continue;
-        };
-        merged = merged.overridden_by(GpuConfig::parse(&opaque.parameters.0)?);
-    }
-    Ok(merged)
+    Ok(merged(true)?.asked_by(merged(false)?, allowed)?)
 }

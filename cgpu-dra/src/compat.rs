@@ -6,6 +6,7 @@
 //! ("use cGPU") and of Tencent Cloud ("qGPU").
 
 use crate::{names::DRIVER, quantity};
+use cgpu_uapi::Priority;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{json, Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,6 +132,18 @@ struct Wanted {
 }
 
 impl Wanted {
+    /// This, with no higher priority than claims may ask for.
+    fn at_most(mut self, highest: Priority, container: &str, notes: &mut Vec<String>) -> Self {
+        if self.high_priority && highest < Priority::High {
+            self.high_priority = false;
+            notes.push(format!(
+                "container {container}: {HAMI_PRIORITY}: 0 is not kept: in this cluster no claim \
+                 may ask for a high priority"
+            ));
+        }
+        self
+    }
+
     fn template(self) -> Template {
         let memory = match self.memory_bytes {
             Some(bytes) => format!("{}m", bytes.div_ceil(MIB)),
@@ -346,8 +359,9 @@ fn with_claim(resources: &Value, claim: &str) -> Value {
     resources
 }
 
-/// Converts a pod; `None` if it names no resource of another system.
-pub fn convert(pod: &Value) -> Result<Option<Conversion>, CompatError> {
+/// Converts a pod; `None` if it names no resource of another system. `highest` is the priority that
+/// claims may ask for.
+pub fn convert(pod: &Value, highest: Priority) -> Result<Option<Conversion>, CompatError> {
     // Anything but a pod is refused here, so the code below can rely on a pod's structure.
     let typed: Pod = serde_json::from_value(pod.clone()).map_err(|_| CompatError::Pod)?;
     let labels = typed.metadata.labels.unwrap_or_default();
@@ -369,7 +383,7 @@ pub fn convert(pod: &Value) -> Result<Option<Conversion>, CompatError> {
             let Some(wanted) = wanted(name, resources, spread, &mut notes)? else {
                 continue;
             };
-            let template = wanted.template();
+            let template = wanted.at_most(highest, name, &mut notes).template();
             let claim = format!("{prefix}-{n}");
             patch.push(
                 json!({"op": "add", "path": format!("/spec/{list}/{n}/resources"),
@@ -407,7 +421,9 @@ mod tests {
     }
 
     fn capacities(limits: Value) -> Value {
-        let done = convert(&pod(limits)).expect("read").expect("converted");
+        let done = convert(&pod(limits), Priority::High)
+            .expect("read")
+            .expect("converted");
         assert_eq!(done.templates.len(), 1);
         done.templates[0].spec["spec"]["devices"]["requests"][0]["exactly"].clone()
     }
@@ -454,15 +470,18 @@ mod tests {
             json!({"nvidia.com/gpu": 1}),
             json!({"cgpu.io/gpu": 1}),
         ] {
-            assert_eq!(convert(&pod(limits)), Ok(None));
+            assert_eq!(convert(&pod(limits), Priority::High), Ok(None));
         }
-        assert_eq!(convert(&json!({"spec": 1})), Err(CompatError::Pod));
+        let odd = convert(&json!({"spec": 1}), Priority::High);
+        assert_eq!(odd, Err(CompatError::Pod));
     }
 
     #[test]
     fn the_patch_changes_what_was_converted_alone() {
         let limits = json!({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100, "cpu": "2"});
-        let done = convert(&pod(limits)).expect("read").expect("converted");
+        let done = convert(&pod(limits), Priority::High)
+            .expect("read")
+            .expect("converted");
         assert_eq!(
             done.patch,
             [
@@ -478,7 +497,9 @@ mod tests {
     #[test]
     fn templates_of_other_contents_have_other_names() {
         let name = |limits| {
-            let done = convert(&pod(limits)).expect("read").expect("converted");
+            let done = convert(&pod(limits), Priority::High)
+                .expect("read")
+                .expect("converted");
             done.templates[0].name.clone()
         };
         let names = [
@@ -495,10 +516,18 @@ mod tests {
     #[test]
     fn what_is_not_kept_is_said() {
         let notes = |limits| {
-            let done = convert(&pod(limits)).expect("read").expect("converted");
+            let done = convert(&pod(limits), Priority::High)
+                .expect("read")
+                .expect("converted");
             done.notes.join("\n")
         };
         assert!(notes(json!({"nvidia.com/gpucores": 30})).contains("no cap"));
+        let high = json!({"nvidia.com/gpumem": 100, "nvidia.com/priority": 0});
+        assert_eq!(notes(high.clone()), "");
+        let done = convert(&pod(high), Priority::Normal).expect("read");
+        let done = done.expect("converted");
+        assert!(done.notes[0].contains("nvidia.com/priority: 0 is not kept"));
+        assert_eq!(done.templates[0].name, "cgpu-100m-x1");
         let greedy = json!({"tke.cloud.tencent.com/qgpu-core-greedy": 10});
         assert!(notes(greedy).contains("qgpu-core-greedy is not kept"));
     }
@@ -523,12 +552,16 @@ mod tests {
                 "two systems",
             ),
         ] {
-            let error = convert(&pod(limits)).expect_err("refused").to_string();
+            let error = convert(&pod(limits), Priority::High)
+                .expect_err("refused")
+                .to_string();
             assert!(error.contains(said), "{said}: {error}");
         }
         let mut spread = pod(json!({"aliyun.com/gpu-mem": 8}));
         spread["metadata"]["labels"] = json!({"aliyun.com/gpu-count": "2"});
-        let error = convert(&spread).expect_err("refused").to_string();
+        let error = convert(&spread, Priority::High)
+            .expect_err("refused")
+            .to_string();
         assert!(error.contains("several GPUs"), "{error}");
     }
 }

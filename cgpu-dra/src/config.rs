@@ -2,10 +2,14 @@
 //! `GpuConfig`: what a claim or a class says beside the capacities, as opaque parameters.
 //!
 //! Users of the cluster write it. A field that is not known is an error, so that a misspelt one is
-//! not lost silently.
+//! not lost silently. What can harm neighbours takes the word of a class or of the operator
+//! ([`Allowed`]).
 
 use cgpu_client::capabilities::Capabilities;
-use cgpu_uapi::{ManagedMode, Priority, BURST_MS_MAX};
+use cgpu_uapi::{
+    capability::{COMPUTE, UTILITY, VIDEO},
+    ManagedMode, Priority, BURST_MS_MAX,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -29,6 +33,54 @@ impl ConfigError {
         let shown = why.chars().filter(|c| !c.is_control()).take(SHOWN);
         Self {
             why: shown.collect(),
+        }
+    }
+}
+
+/// A claim asks for more than it may have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the claim asks for {what}, which its DeviceClass does not allow; an administrator of the \
+     cluster can allow it in the parameters of a class"
+)]
+pub struct Forbidden {
+    what: String,
+}
+
+/// The most that a claim may ask for where its class says nothing of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// The sets of calls.
+    pub capabilities: Capabilities,
+    /// The priority.
+    pub priority: Priority,
+}
+
+impl Default for Allowed {
+    /// Nothing by which a claim can see neighbours or slow them down (SECURITY.md).
+    fn default() -> Self {
+        Self {
+            capabilities: Capabilities(COMPUTE | UTILITY | VIDEO),
+            priority: Priority::Normal,
+        }
+    }
+}
+
+impl Allowed {
+    /// The default and what the operator adds to it.
+    pub fn with(more: Option<Capabilities>, priority: Priority) -> Self {
+        let more = more.map_or(0, |more| more.0);
+        Self {
+            capabilities: Capabilities(Self::default().capabilities.0 | more),
+            priority,
+        }
+    }
+
+    /// This, but where a class says something, what the class says.
+    fn of_class(self, class: &GpuConfig) -> Self {
+        Self {
+            capabilities: class.capabilities.unwrap_or(self.capabilities),
+            priority: class.priority.unwrap_or(self.priority),
         }
     }
 }
@@ -106,6 +158,21 @@ impl GpuConfig {
             burst_ms: later.burst_ms.or(self.burst_ms),
         }
     }
+
+    /// The parameters of a claim of this class, if the class allows what the claim asks for.
+    pub fn asked_by(self, claim: Self, allowed: Allowed) -> Result<Self, Forbidden> {
+        let most = allowed.of_class(&self);
+        let wanted = claim.capabilities.map_or(0, |c| c.0);
+        let beyond = Capabilities(wanted & !most.capabilities.0);
+        let what = if beyond.0 != 0 {
+            format!("the capabilities {beyond}")
+        } else if claim.priority.is_some_and(|p| p > most.priority) {
+            "a high priority".to_owned()
+        } else {
+            return Ok(self.overridden_by(claim));
+        };
+        Err(Forbidden { what })
+    }
 }
 
 #[cfg(test)]
@@ -160,6 +227,59 @@ mod tests {
         }
         let long = GpuConfig::parse(&with("priority", json!("\n".repeat(9) + &"x".repeat(9999))));
         assert!(long.expect_err("refused").to_string().len() < 300);
+    }
+
+    /// The settings of a claim with these parameters, of a class with those.
+    fn asked(class: Value, claim: Value, allowed: Allowed) -> Result<GpuConfig, String> {
+        let read = |mut fields: Value| {
+            fields["apiVersion"] = API_VERSION.into();
+            fields["kind"] = KIND.into();
+            GpuConfig::parse(&fields).expect("read")
+        };
+        let both = read(class).asked_by(read(claim), allowed);
+        both.map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn no_claim_exceeds_its_class() {
+        let plain = Allowed::default();
+        let more = Allowed::with(Some("profiling".parse().expect("read")), Priority::High);
+        let (high, none) = (json!({"priority": "high"}), json!({}));
+        let caps = |words: &[&str]| json!({ "capabilities": words });
+        for (class, claim, allowed) in [
+            (&none, &none, plain),
+            (&none, &caps(&["compute", "utility", "video"]), plain),
+            (&none, &caps(&["profiling", "video"]), more),
+            (&none, &high, more),
+            (&high, &json!({"priority": "normal"}), plain),
+            (&high, &high, plain),
+            (&caps(&["compute", "rdma"]), &caps(&["rdma"]), plain),
+        ] {
+            let got = asked(class.clone(), claim.clone(), allowed);
+            assert!(got.is_ok(), "{class} {claim}: {got:?}");
+        }
+        for (class, claim, allowed, said) in [
+            (
+                &none,
+                &caps(&["compute", "profiling"]),
+                plain,
+                "capabilities profiling,",
+            ),
+            (&none, &caps(&["graphics", "rdma"]), plain, "graphics,rdma"),
+            (&none, &caps(&["rdma"]), more, "rdma"),
+            (&none, &high, plain, "a high priority"),
+            // The class's word counts, be it less than the operator's.
+            (
+                &json!({"priority": "normal"}),
+                &high,
+                more,
+                "a high priority",
+            ),
+            (&caps(&["compute"]), &caps(&["utility"]), more, "utility"),
+        ] {
+            let why = asked(class.clone(), claim.clone(), allowed).expect_err("refused");
+            assert!(why.contains(said), "{class} {claim}: {why}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use crate::{
     apiserver::sentence,
+    config::Allowed,
     failures::{xid, Failures},
     keeper::Keeper,
     kubelet::{Health, Kubelet, Lookup},
@@ -38,6 +39,8 @@ pub struct Settings {
     pub places: Places,
     /// How much of a GPU's memory claims share, percent.
     pub overcommit: u32,
+    /// The most that claims may ask for without their class's word.
+    pub allowed: Allowed,
     /// How long a claim that is gone keeps instances that nobody uses.
     pub grace: Duration,
     /// The address at which figures are served.
@@ -106,6 +109,7 @@ pub async fn run(
     let kubelet = Arc::new(Kubelet {
         endpoint: endpoint.display().to_string(),
         pool: settings.node.clone(),
+        allowed: settings.allowed,
         tenants: tenants.clone(),
         lookup: lookup(client.clone()),
         health,

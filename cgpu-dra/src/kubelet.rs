@@ -4,6 +4,7 @@
 
 use crate::{
     claims::{plan, Plan, PlanError},
+    config::Allowed,
     failures::Failure,
     names::{is_object, Uid, DRIVER},
     proto::{
@@ -46,6 +47,8 @@ pub struct Kubelet {
     pub endpoint: String,
     /// The node's pool.
     pub pool: String,
+    /// The most that claims may ask for without their class's word.
+    pub allowed: Allowed,
     /// Makes instances.
     pub tenants: Arc<Tenants>,
     /// The apiserver's claims.
@@ -193,7 +196,7 @@ impl Kubelet {
                 let found = found.map_err(|why| ClaimError::Lookup(called.clone(), why))?;
                 let found = found.ok_or(ClaimError::Missing(called))?;
                 let inventory = self.tenants.inventory().map_err(TenantError::Control)?;
-                plan(&found, &uid, &self.pool, &inventory)?
+                plan(&found, &uid, &self.pool, &inventory, self.allowed)?
             }
         };
         let tenants = self.tenants.clone();

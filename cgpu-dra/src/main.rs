@@ -2,8 +2,9 @@
 //! Runs the driver on this node, as the DaemonSet of `dist/helm/cgpu` does; or the device plugin in
 //! its place, or the cluster's webhook.
 
-use cgpu_client::pods;
+use cgpu_client::{capabilities::Capabilities, pods};
 use cgpu_dra::{
+    config::Allowed,
     device_plugin::{self, PluginSettings},
     driver::{run, watch_log, Settings},
     failures::Failures,
@@ -12,6 +13,7 @@ use cgpu_dra::{
     web,
     webhook::Webhook,
 };
+use cgpu_uapi::Priority;
 use clap::{Args, Parser, Subcommand};
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
@@ -83,9 +85,27 @@ struct DriverOptions {
     #[arg(long, env = "OVERCOMMIT", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     overcommit: u32,
+    /// Capabilities that any claim may ask for, beside compute, utility and video. Others take a
+    /// DeviceClass that names them.
+    #[arg(long, value_name = "SET,…")]
+    allow_capabilities: Option<Capabilities>,
+    #[command(flatten)]
+    allow: AllowOptions,
     /// How long a claim that is gone keeps instances that nobody uses, seconds.
     #[arg(long, default_value_t = 120)]
     grace: u64,
+}
+
+#[derive(Args)]
+struct AllowOptions {
+    /// The highest priority that any claim may ask for: `normal` or `high`. By default `high` takes
+    /// a DeviceClass that names it.
+    #[arg(long, value_name = "PRIORITY", default_value = "normal", value_parser = priority)]
+    allow_priority: Priority,
+}
+
+fn priority(text: &str) -> Result<Priority, &'static str> {
+    Priority::from_name(text).ok_or("a priority is normal or high")
 }
 
 #[derive(Args)]
@@ -116,6 +136,8 @@ struct WebhookOptions {
     /// Its key, a PEM file.
     #[arg(long)]
     key: PathBuf,
+    #[command(flatten)]
+    allow: AllowOptions,
 }
 
 impl NodeOptions {
@@ -208,6 +230,7 @@ async fn drive(options: DriverOptions) -> Result<(), String> {
         node,
         places,
         overcommit: options.overcommit,
+        allowed: Allowed::with(options.allow_capabilities, options.allow.allow_priority),
         grace: Duration::from_secs(options.grace),
         metrics: options.metrics,
     };
@@ -232,7 +255,10 @@ async fn review(options: WebhookOptions) -> Result<(), String> {
     let tls = web::tls(&options.certificate, &options.key)?;
     let listener = TcpListener::bind(options.listen).await;
     let listener = listener.map_err(|e| format!("cannot listen at {}: {e}", options.listen))?;
-    let webhook = Arc::new(Webhook { client });
+    let webhook = Arc::new(Webhook {
+        client,
+        highest: options.allow.allow_priority,
+    });
     let mut stop = ending()?;
     tokio::select! {
         () = web::serve(listener, Some(tls), move |request| webhook.clone().answer(request)) => {}

@@ -9,6 +9,7 @@ use crate::{
     names::{is_object, DRIVER},
     web,
 };
+use cgpu_uapi::Priority;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -34,6 +35,8 @@ const JSON: &str = "application/json";
 pub struct Webhook {
     /// The apiserver, for templates and events.
     pub client: Client,
+    /// The highest priority that a converted pod can have.
+    pub highest: Priority,
 }
 
 /// The answer to a review.
@@ -135,7 +138,7 @@ impl Webhook {
     /// Turns a pod's resources into claims.
     async fn convert(&self, request: &Value) -> Verdict {
         let pod = &request["object"];
-        let conversion = match compat::convert(pod) {
+        let conversion = match compat::convert(pod, self.highest) {
             Ok(Some(conversion)) => conversion,
             Ok(None) => return Verdict::default(),
             Err(error) => return Verdict::refused(error),

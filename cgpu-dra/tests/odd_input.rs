@@ -6,9 +6,10 @@
 mod inventory;
 mod random;
 
+use cgpu_client::capabilities::Capabilities;
 use cgpu_dra::{
     claims::plan,
-    config::GpuConfig,
+    config::{Allowed, GpuConfig},
     names::Uid,
     proto::{ClaimsRequest, PluginInfo, PrepareResponse},
     quantity,
@@ -177,6 +178,7 @@ fn claims_at_random() {
             "results": [result("a", "gpu-0"), result("b/c", "gpu-1")], "config": [config]}}}
     });
     let uid = Uid::new(UID).expect("a uid");
+    let all = Some(Capabilities(capability::ALL));
     let (mut random, inventory, mut planned) = (Maker(Random::new(3)), inventory(), 0);
     for _ in 0..inputs() {
         let mut value = whole.clone();
@@ -187,7 +189,13 @@ fn claims_at_random() {
         let Ok(claim) = serde_json::from_value(value.clone()) else {
             continue;
         };
-        let Ok(plan) = plan(&claim, &uid, "node1", &inventory) else {
+        let Ok(plan) = plan(
+            &claim,
+            &uid,
+            "node1",
+            &inventory,
+            Allowed::with(all, Priority::High),
+        ) else {
             continue;
         };
         planned += 1;

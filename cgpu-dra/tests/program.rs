@@ -37,6 +37,17 @@ fn the_driver_takes_its_node_from_either_place() {
     ] {
         assert!(said.contains(NO_CLUSTER), "{said}");
     }
+    let allowed = failure(
+        &[NODE],
+        &[
+            &state,
+            "--allow-capabilities=rdma,graphics",
+            "--allow-priority=high",
+        ],
+    );
+    assert!(allowed.contains(NO_CLUSTER), "{allowed}");
+    let odd = failure(&[NODE], &[&state, "--allow-priority=higher"]);
+    assert!(odd.contains("a priority is normal or high"), "{odd}");
     for variables in [&[][..], &[("NODE_NAME", "")]] {
         let said = failure(variables, &chart);
         assert!(said.contains("set --node or NODE_NAME"), "{said}");

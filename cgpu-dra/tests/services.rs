@@ -8,6 +8,7 @@ mod kubelet;
 use cgpu_client::cdi::{faults, Spec};
 use cgpu_dra::{
     claims::plan,
+    config::Allowed,
     failures::Failure,
     kubelet::{Health, Kubelet},
     names::{Uid, REGISTRATION},
@@ -75,6 +76,7 @@ async fn start(node: &Arc<FakeNode>, claims: &Claims) -> Driver {
     let service = Arc::new(Kubelet {
         endpoint: socket.display().to_string(),
         pool: "node1".to_owned(),
+        allowed: Allowed::default(),
         tenants,
         lookup: Arc::new(move |namespace, name| {
             let found = known.lock().expect("held").get(&(namespace, name)).cloned();
@@ -373,6 +375,19 @@ async fn impossible_claims_are_refused_in_a_sentence() {
         (with("adminAccess", json!(true)), json!([]), "adminAccess"),
         (plain(), wrong(json!({"prio": "high"})), "prio"),
         (plain(), wrong(json!({"capabilities": ["root"]})), "root"),
+        (
+            plain(),
+            wrong(json!({"capabilities": ["compute", "profiling"]})),
+            "the capabilities profiling, which its DeviceClass does not allow",
+        ),
+        (
+            plain(),
+            json!([
+                config("FromClass", json!(["gpu"]), json!({"priority": "normal"})),
+                config("FromClaim", json!([]), json!({"priority": "high"})),
+            ]),
+            "a high priority",
+        ),
     ] {
         let said = if said == "101" {
             "between 1 and 100"
@@ -456,7 +471,7 @@ fn overcommitted_claim_grows_again() {
         let claim = claim(uid.as_str(), results, json!([]));
         let claim = serde_json::from_value(claim).expect("a claim");
         let inventory = tenants.inventory().expect("read");
-        let plan = plan(&claim, uid, "node1", &inventory).expect("planned");
+        let plan = plan(&claim, uid, "node1", &inventory, Allowed::default()).expect("planned");
         tenants.prepare(uid, &plan).expect("prepared");
     }
     for size in [Some(40 * GIB), None] {

@@ -7,6 +7,7 @@ use crate::{
     world::{chart, render, shape, World},
 };
 use cgpu_dra::{compat, web, webhook::Webhook};
+use cgpu_uapi::Priority;
 use k8s_openapi::{
     api::{
         admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
@@ -67,7 +68,10 @@ async fn start(world: &World) -> JoinHandle<()> {
         .client_of(&world.token_of("cgpu-webhook", None).await);
     let tls = web::tls(&folder.join("webhook.crt"), &folder.join("webhook.key")).expect("TLS");
     let listener = TcpListener::bind(("127.0.0.1", at)).await.expect("bound");
-    let webhook = Arc::new(Webhook { client });
+    let webhook = Arc::new(Webhook {
+        client,
+        highest: Priority::Normal,
+    });
     tokio::spawn(web::serve(listener, Some(tls), move |request| {
         webhook.clone().answer(request)
     }))

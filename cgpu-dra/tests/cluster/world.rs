@@ -9,6 +9,7 @@ use crate::{
     patience::{wait, Outcome},
 };
 use cgpu_dra::{
+    config::Allowed,
     driver::{self, Settings},
     names::REGISTRATION,
 };
@@ -358,6 +359,7 @@ impl WorldNode {
             node: self.name.clone(),
             places: self.fake.places(),
             overcommit: 100,
+            allowed: Allowed::default(),
             grace: Duration::from_secs(2),
             metrics: None,
         };

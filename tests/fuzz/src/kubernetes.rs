@@ -9,7 +9,7 @@ mod inventory;
 use cgpu_dra::{
     claims::plan,
     compat::{convert, names},
-    config::GpuConfig,
+    config::{Allowed, GpuConfig},
     names::{is_object, uid_of, Uid},
     proto::{AllocateRequest, ClaimsRequest, ListPodResourcesResponse, RegistrationStatus},
     quantity,
@@ -66,7 +66,11 @@ fn claim(input: &[u8]) {
         said(&error);
     }
     let uid = Uid::new(UID).expect("a uid");
-    let Ok(plan) = plan(&claim, &uid, "node1", &inventory()) else {
+    let allowed = Allowed {
+        priority: Priority::High,
+        ..Allowed::default()
+    };
+    let Ok(plan) = plan(&claim, &uid, "node1", &inventory(), allowed) else {
         return;
     };
     let mut minors: Vec<_> = plan.shares.iter().map(|s| s.minor).collect();
@@ -110,7 +114,7 @@ fn pod(input: &[u8]) {
     let Ok(pod) = serde_json::from_slice::<serde_json::Value>(input) else {
         return;
     };
-    let done = match convert(&pod) {
+    let done = match convert(&pod, Priority::High) {
         Ok(Some(done)) => done,
         Ok(None) => return,
         Err(error) => return said(&error),
