@@ -130,6 +130,7 @@ async fn look(
         let (node, slots, failures) = (node.clone(), slots.clone(), failures.clone());
         let found = tokio::task::spawn_blocking(move || {
             driver_answers(&*node)?;
+            failures.note_load(node.driver_load());
             let failed = failures.all();
             let kept = slots.keep().map_err(|e| e.to_string())?;
             let with_health = |slot: Slot| {

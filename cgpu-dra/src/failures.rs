@@ -2,14 +2,24 @@
 //! GPUs that have failed: what the driver says in the kernel's log ("Xid"), and a driver that has
 //! gone. Each failure is a file, so that it outlives this program, and an operator can remove it.
 
-use cgpu_client::path_error::PathError;
-use std::{collections::BTreeMap, fs, io::ErrorKind, path::PathBuf};
+use cgpu_client::{files, path_error::PathError};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::ErrorKind,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 /// Xids that a program causes and that leave the GPU sound, as NVIDIA's device plugin has them.
 const OF_PROGRAMS: [u32; 6] = [13, 31, 43, 45, 68, 109];
 /// Xids after which nothing on the GPU runs on: double-bit errors, the GPU off the bus, errors that
 /// could not be contained, a GSP that does not answer.
 const DEADLY: [u32; 5] = [48, 79, 95, 119, 120];
+
+/// How long the driver has to be silent before it is gone. Pods are evicted then, and a look may
+/// fail for want of memory or files.
+pub const PATIENCE: Duration = Duration::from_secs(6);
 
 /// Why a GPU is not to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +114,28 @@ impl Failures {
             .collect()
     }
 
-    /// Forgets all: the driver has been loaded anew.
+    /// Notes which load of the driver answers, and forgets the failures of an earlier one: a load
+    /// resets the GPUs.
+    pub fn note_load(&self, load: Option<u64>) {
+        if let Some(Err(error)) = load.map(|load| self.follow(load)) {
+            eprintln!("cgpu-dra: {} {:?} failed", error.action, error.path);
+        }
+    }
+
+    /// The same. The number of the last load is in a file, for another run of this program.
+    fn follow(&self, load: u64) -> Result<(), PathError> {
+        let path = self.folder.with_extension("load");
+        let text = load.to_string();
+        match fs::read_to_string(&path) {
+            Ok(before) if before == text => return Ok(()),
+            Ok(_) => self.forget()?,
+            Err(_) => {}
+        }
+        files::make_folder(path.parent().unwrap_or(&path))?;
+        files::write_whole(&path, text.as_bytes())
+    }
+
+    /// Forgets all.
     pub fn forget(&self) -> Result<(), PathError> {
         match fs::remove_dir_all(&self.folder) {
             Err(e) if e.kind() != ErrorKind::NotFound => {
@@ -112,6 +143,24 @@ impl Failures {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Whether the driver is gone, by looks at it.
+#[derive(Debug, Default)]
+pub struct Presence {
+    silent_since: Option<Instant>,
+}
+
+impl Presence {
+    /// Whether it is gone after a look, in which it answered or did not.
+    pub fn is_gone(&mut self, answers: bool, now: Instant) -> bool {
+        if answers {
+            self.silent_since = None;
+            return false;
+        }
+        let since = *self.silent_since.get_or_insert(now);
+        now.duration_since(since) >= PATIENCE
     }
 }
 
@@ -153,5 +202,32 @@ mod tests {
         failures.forget().expect("forgotten");
         failures.forget().expect("again");
         assert!(failures.all().is_empty());
+    }
+
+    #[test]
+    fn only_a_new_load_forgets_failures() {
+        let root = std::env::temp_dir().join(format!("cgpu-loads-{}", std::process::id()));
+        let failures = Failures::at(root.join("failed"));
+        failures.note("0000:65:00.0", 79).expect("noted");
+        // The first load that is seen is the one that has failed.
+        for load in [7, 7] {
+            failures.follow(load).expect("followed");
+            assert_eq!(failures.all().len(), 1);
+        }
+        failures.follow(8).expect("followed");
+        assert!(failures.all().is_empty());
+        fs::remove_dir_all(root).expect("removed");
+    }
+
+    #[test]
+    fn one_failed_look_is_no_absence() {
+        let (mut driver, began) = (Presence::default(), Instant::now());
+        let after = |seconds| began + Duration::from_secs(seconds);
+        assert!(!driver.is_gone(false, after(0)));
+        assert!(!driver.is_gone(true, after(2)));
+        assert!(!driver.is_gone(false, after(100)));
+        assert!(!driver.is_gone(false, after(104)));
+        assert!(driver.is_gone(false, after(106)));
+        assert!(!driver.is_gone(true, after(108)));
     }
 }

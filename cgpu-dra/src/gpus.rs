@@ -50,8 +50,9 @@ impl Inventory {
     /// Reads it from the control device. `overcommit` has claims share so many percent of a GPU's
     /// memory; 100 is all of it.
     pub fn read(control: &dyn Control, overcommit: u32) -> Result<Self, Errno> {
-        let version = control.version()?;
+        // The GPUs first: looking for them is what makes the module ask for the version.
         let (gpus, instances) = (control.gpus()?, control.instances()?);
+        let version = control.version()?;
         let by_hand = held_by_hand(&instances);
         let shared = gpus.iter().filter(|gpu| !is_mig(gpu)).map(|gpu| {
             let held = by_hand.get(&gpu.minor).copied().unwrap_or_default();

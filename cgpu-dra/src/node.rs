@@ -11,12 +11,18 @@ use cgpu_client::{
     path_error::PathError,
 };
 use nix::errno::Errno;
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
 
 /// The node, as far as this program needs it.
 pub trait Node: Send + Sync {
     /// Opens the control device.
     fn control(&self) -> Result<Box<dyn Control>, Errno>;
+    /// A number that another load of the NVIDIA driver does not have, if it is loaded.
+    fn driver_load(&self) -> Option<u64>;
     /// Mounts the filesystem of the proxy nodes unless it is mounted.
     fn mount_cgpufs(&self) -> Result<(), PathError>;
     /// The driver's files for containers. They have paths of the node.
@@ -49,6 +55,12 @@ impl Machine {
 impl Node for Machine {
     fn control(&self) -> Result<Box<dyn Control>, Errno> {
         Ok(Box::new(Client::open()?))
+    }
+
+    fn driver_load(&self) -> Option<u64> {
+        // The kernel counts up the numbers of sysfs (fs/kernfs/dir.c, `__kernfs_new_node`).
+        let folder = fs::metadata("/sys/module/nvidia").ok()?;
+        Some(folder.ino())
     }
 
     fn mount_cgpufs(&self) -> Result<(), PathError> {
@@ -86,7 +98,6 @@ pub struct Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     #[test]
     fn an_installed_hook_is_found() {

@@ -4,7 +4,7 @@
 
 use crate::{
     apiserver::sentence,
-    failures::{Failure, Failures},
+    failures::{Failure, Failures, Presence},
     gpus::Inventory,
     kubelet::Health,
     names::DRIVER,
@@ -26,7 +26,7 @@ use kube::{
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::watch;
 
@@ -46,7 +46,9 @@ pub struct Publisher {
     health: watch::Sender<Health>,
     /// The GPUs when the driver last answered.
     last: Inventory,
-    gone: bool,
+    presence: Presence,
+    /// The devices of the slice that was there before the driver first answered.
+    before: Vec<Device>,
     /// The devices that were sent, and those that the apiserver kept.
     sent: Option<(Vec<Device>, Vec<Device>)>,
     generation: i64,
@@ -69,7 +71,8 @@ impl Publisher {
             failures,
             health,
             last: Inventory::default(),
-            gone: false,
+            presence: Presence::default(),
+            before: vec![],
             sent: None,
             generation: 0,
             lost: Arc::default(),
@@ -110,6 +113,12 @@ impl Publisher {
 
     /// One watch's time.
     async fn follow(&mut self) -> kube::Result<()> {
+        if self.never_seen() {
+            let newest = self.published().await?.1.pop();
+            if let Some(devices) = newest.and_then(|slice| slice.spec.devices) {
+                self.before = devices;
+            }
+        }
         let devices = self.look();
         let version = self.reconcile(devices).await?;
         let watched = WatchParams::default()
@@ -141,34 +150,41 @@ impl Publisher {
 
     /// The devices as they are now. A GPU whose driver has gone stays, as one that has failed.
     fn look(&mut self) -> Vec<Device> {
-        let gone = match self.tenants.inventory() {
-            Ok(inventory) if !inventory.driver.is_empty() => {
-                self.last = inventory;
-                false
-            }
-            _ => true,
-        };
-        if self.gone && !gone {
-            // A driver that was loaded anew has reset its GPUs.
-            if let Err(error) = self.failures.forget() {
-                eprintln!("cgpu-dra: {} {:?} failed", error.action, error.path);
-            }
+        let read = self.tenants.inventory();
+        let read = read.ok().filter(|found| !found.driver.is_empty());
+        let gone = self.presence.is_gone(read.is_some(), Instant::now());
+        if let Some(inventory) = read {
+            self.last = inventory;
+            self.failures.note_load(self.tenants.driver_load());
         }
-        self.gone = gone;
         let mut failed = self.failures.all();
         if gone {
             let all = self.last.gpus.iter();
             failed.extend(all.map(|gpu| (gpu.pci.clone(), Failure::DriverGone)));
         }
-        self.tell(&failed);
-        slices::devices(&self.last, &failed)
+        self.tell(&failed, gone);
+        match (self.never_seen(), gone) {
+            (false, _) => slices::devices(&self.last, &failed),
+            (true, false) => self.before.clone(),
+            (true, true) => slices::gone(&self.before),
+        }
     }
 
-    fn tell(&self, failed: &BTreeMap<String, Failure>) {
-        let all = self.last.gpus.iter();
-        let health: Health = all
-            .map(|gpu| (gpu.device(), failed.get(&gpu.pci).copied()))
-            .collect();
+    /// Whether the driver has not answered since this program began.
+    fn never_seen(&self) -> bool {
+        self.last.driver.is_empty()
+    }
+
+    fn tell(&self, failed: &BTreeMap<String, Failure>, gone: bool) {
+        let seen = self.last.gpus.iter();
+        let seen = seen.map(|gpu| (gpu.device(), failed.get(&gpu.pci).copied()));
+        let before = self.before.iter();
+        let before = before.map(|d| (d.name.clone(), gone.then_some(Failure::DriverGone)));
+        let health: Health = if self.never_seen() {
+            before.collect()
+        } else {
+            seen.collect()
+        };
         self.health.send_if_modified(|old| {
             let new = *old != health;
             *old = health;
@@ -176,14 +192,20 @@ impl Publisher {
         });
     }
 
-    /// Has the apiserver have one slice with these devices. Gives back the version to watch from.
-    async fn reconcile(&mut self, devices: Vec<Device>) -> kube::Result<String> {
-        let slices = self.slices();
+    /// The version to watch from, and this node's slices, the newest last.
+    async fn published(&self) -> kube::Result<(String, Vec<ResourceSlice>)> {
         let listed = ListParams::default().fields(&self.selector());
-        let found = slices.list(&listed).await?;
+        let found = self.slices().list(&listed).await?;
         let version = found.metadata.resource_version.unwrap_or_default();
         let mut own = found.items;
         own.sort_by_key(|slice| slice.spec.pool.generation);
+        Ok((version, own))
+    }
+
+    /// Has the apiserver have one slice with these devices. Gives back the version to watch from.
+    async fn reconcile(&mut self, devices: Vec<Device>) -> kube::Result<String> {
+        let slices = self.slices();
+        let (version, mut own) = self.published().await?;
         let newest = own.last().map_or(0, |slice| slice.spec.pool.generation);
         self.generation = self.generation.max(newest);
         let kept = own.pop();

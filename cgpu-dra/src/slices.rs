@@ -160,6 +160,15 @@ fn taint(failure: &Failure) -> DeviceTaint {
     }
 }
 
+/// Devices of an earlier slice whose driver is gone.
+pub fn gone(devices: &[Device]) -> Vec<Device> {
+    let tainted = |device: &Device| Device {
+        taints: Some(vec![taint(&Failure::DriverGone)]),
+        ..device.clone()
+    };
+    devices.iter().map(tainted).collect()
+}
+
 /// Fields that an apiserver took out of the devices that were sent to it, by the names of the
 /// fields.
 pub fn dropped(sent: &[Device], kept: &[Device]) -> Vec<&'static str> {
@@ -292,6 +301,18 @@ mod tests {
         assert_eq!(semantic("595.45").as_deref(), Some("595.45.0"));
         assert_eq!(semantic(""), None);
         assert_eq!(semantic("580.1.2.3"), None);
+    }
+
+    #[test]
+    fn gpus_of_a_gone_driver_stay_tainted() {
+        let failed = BTreeMap::from([("0000:29:00.0".to_owned(), Failure::Xid(94))]);
+        let before = devices(&gpu(1 << 40, 100, 64), &failed);
+        let taints = gone(&before)[0].taints.clone().expect("tainted");
+        let [taint] = &taints[..] else {
+            panic!("{taints:?}");
+        };
+        assert_eq!(taint.key, "gpu.cgpu.io/driver-gone");
+        assert_eq!(taint.effect, "NoExecute");
     }
 
     #[test]

@@ -341,7 +341,11 @@ fn failed(slot: &Slot, errno: Errno) -> SlotError {
 
 /// Whether the NVIDIA driver answers; if not, why, a sentence.
 pub fn driver_answers(node: &dyn Node) -> Result<(), String> {
-    let version = node.control().and_then(|control| control.version());
+    // The GPUs first: looking for them is what makes the module ask for the version.
+    let version = node.control().and_then(|control| {
+        control.gpus()?;
+        control.version()
+    });
     match version.map_err(said)? {
         version if text(&version.driver).is_empty() => {
             Err("the NVIDIA driver does not answer".to_owned())

@@ -160,6 +160,11 @@ impl Tenants {
         Inventory::read(&*self.node.control()?, self.overcommit)
     }
 
+    /// A number that another load of the NVIDIA driver does not have, if it is loaded.
+    pub fn driver_load(&self) -> Option<u64> {
+        self.node.driver_load()
+    }
+
     /// All claims that are prepared, or were being prepared.
     pub fn plans(&self) -> BTreeMap<Uid, Plan> {
         self.journal.plans()

@@ -14,6 +14,7 @@ use cgpu_dra::{
     names::{Uid, REGISTRATION},
     proto::{HealthResponse, HealthStatus, PrepareResponse, PreparedAnswer, UnprepareResponse},
     rpc,
+    slots::driver_answers,
     tenants::Tenants,
 };
 use cgpu_fake::Op;
@@ -478,6 +479,17 @@ fn overcommitted_claim_grows_again() {
         tenants.resize(&uids[0], size, None).expect("resized");
         assert_eq!(node.limits()[0].2, size.unwrap_or(100 * GIB));
     }
+}
+
+#[test]
+fn first_look_knows_the_driver() {
+    let node = FakeNode::new(1);
+    node.with(|s| s.attached = false);
+    let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
+    let inventory = tenants.inventory().expect("read");
+    assert_eq!(inventory.driver, "580.159.04");
+    node.with(|s| s.attached = false);
+    assert_eq!(driver_answers(&*node), Ok(()));
 }
 
 #[tokio::test]

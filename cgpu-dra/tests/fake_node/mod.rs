@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use std::{
     path::{Path, PathBuf},
     sync::{
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         Arc, Mutex, PoisonError,
     },
 };
@@ -19,6 +19,8 @@ pub(crate) struct FakeNode {
     pub(crate) state: Arc<Mutex<ControlState>>,
     /// The driver answers nothing.
     pub(crate) driver_gone: AtomicBool,
+    /// Which load of the driver this is.
+    pub(crate) driver_load: AtomicU64,
     /// The proxy nodes are mounted.
     pub(crate) mounted: AtomicBool,
     /// `cgpu-hook` is not installed.
@@ -35,6 +37,7 @@ impl FakeNode {
             root,
             state: Arc::new(Mutex::new(ControlState::new(gpus))),
             driver_gone: AtomicBool::new(false),
+            driver_load: AtomicU64::new(1),
             mounted: AtomicBool::new(false),
             hook_missing: AtomicBool::new(false),
         })
@@ -89,6 +92,10 @@ impl Node for FakeNode {
             return Err(Errno::ENODEV);
         }
         Ok(Box::new(FakeDevice::open(self.state.clone())?))
+    }
+
+    fn driver_load(&self) -> Option<u64> {
+        Some(self.driver_load.load(Ordering::Relaxed))
     }
 
     fn mount_cgpufs(&self) -> Result<(), PathError> {

@@ -63,6 +63,8 @@ pub struct ControlState {
     pub limits: BTreeMap<u32, Vec<InstanceLimit>>,
     /// The driver's branch is not known.
     pub assumed: bool,
+    /// The module has looked for the GPUs, which makes it ask for the driver's version.
+    pub attached: bool,
     /// Refused calls, of every instance, and how many more there were.
     pub refusals: (Vec<Refusal>, u64),
     /// Open control devices, which would keep the module.
@@ -94,6 +96,7 @@ impl ControlState {
             compute: BTreeMap::new(),
             limits: BTreeMap::new(),
             assumed: false,
+            attached: true,
             refusals: (vec![], 0),
             open: 0,
             failures: BTreeMap::new(),
@@ -276,7 +279,7 @@ impl<S: AsMut<ControlState>> Control for FakeDevice<S> {
         let mut version = Version::new_zeroed();
         version.abi = ABI_VERSION;
         put(&mut version.module, "0.1.0");
-        if !state.gpus.is_empty() {
+        if state.attached && !state.gpus.is_empty() {
             version.branch = 580;
             version.branch_assumed = u32::from(state.assumed);
             put(&mut version.driver, "580.159.04");
@@ -288,6 +291,7 @@ impl<S: AsMut<ControlState>> Control for FakeDevice<S> {
         let mut held = self.held();
         let state = held.as_mut();
         state.check(Op::Gpus)?;
+        state.attached = true;
         Ok(state.gpus.clone())
     }
 
