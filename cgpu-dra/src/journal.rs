@@ -2,10 +2,17 @@
 //! Which claims are prepared: a file for each below `/run/cgpu/dra/claims`, written before the
 //! claim's first instance is made and removed after its last one is gone. It outlives this program
 //! and not the machine's run, just like the instances.
+//!
+//! A claim is marked as complete once each of its instances is what the plan says. Without the mark
+//! this program may have been stopped between the commands that make one.
 
 use crate::{claims::Plan, names::Uid};
 use cgpu_client::{files, path_error::PathError};
+use serde_json::{json, Map, Value};
 use std::{collections::BTreeMap, fs, io::ErrorKind, path::PathBuf};
+
+/// The mark.
+const COMPLETE: &str = "complete";
 
 /// The folder of the files.
 #[derive(Clone, Debug)]
@@ -24,10 +31,20 @@ impl Journal {
         self.folder.join(format!("{}.json", uid.as_str()))
     }
 
-    /// Writes a claim down.
+    /// Writes a claim down, without the mark.
     pub fn add(&self, uid: &Uid, plan: &Plan) -> Result<(), PathError> {
-        let text = serde_json::to_vec(plan).unwrap_or_default();
-        files::write_whole(&self.file(uid), &text)
+        self.write(uid, &json!(plan))
+    }
+
+    /// Marks a claim as complete.
+    pub fn complete(&self, uid: &Uid, plan: &Plan) -> Result<(), PathError> {
+        let mut marked = json!(plan);
+        marked[COMPLETE] = true.into();
+        self.write(uid, &marked)
+    }
+
+    fn write(&self, uid: &Uid, written: &Value) -> Result<(), PathError> {
+        files::write_whole(&self.file(uid), written.to_string().as_bytes())
     }
 
     /// Strikes a claim.
@@ -44,7 +61,20 @@ impl Journal {
 
     /// A claim, if it is written down and its file can be read.
     pub fn plan(&self, uid: &Uid) -> Option<Plan> {
-        serde_json::from_slice(&fs::read(self.file(uid)).ok()?).ok()
+        self.read(uid).map(|(plan, _)| plan)
+    }
+
+    /// Whether a claim has the mark.
+    pub fn is_complete(&self, uid: &Uid) -> bool {
+        self.read(uid).is_some_and(|(_, complete)| complete)
+    }
+
+    fn read(&self, uid: &Uid) -> Option<(Plan, bool)> {
+        let text = fs::read(self.file(uid)).ok()?;
+        let mut written: Map<String, Value> = serde_json::from_slice(&text).ok()?;
+        let complete = written.remove(COMPLETE) == Some(true.into());
+        let plan = serde_json::from_value(written.into()).ok()?;
+        Some((plan, complete))
     }
 
     /// All claims whose files can be read.

@@ -186,14 +186,19 @@ impl Tenants {
     }
 
     /// Makes the instances of a claim and its CDI file. Those that are there stay as they are; but
-    /// if the journal had not known the claim, they get what the plan says.
+    /// if the journal does not say that they were complete, they get what the plan says.
     pub fn prepare(&self, uid: &Uid, plan: &Plan) -> Result<(), TenantError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let control = self.control()?;
         let was_known = self.journal.knows(uid);
-        let fresh = self.journal.plan(uid).is_none();
-        self.journal.add(uid, plan)?;
-        let made = self.make_all(&*control, uid, plan, fresh).and_then(|()| {
+        let there = of_claim(&*control, uid).map_err(TenantError::Control)?;
+        let complete = self.journal.is_complete(uid);
+        if !complete || there.len() < plan.shares.len() {
+            self.journal.add(uid, plan)?;
+        }
+        let made = self.make_all(&*control, uid, plan, &there, complete);
+        let made = made.and_then(|()| {
+            self.journal.complete(uid, plan)?;
             self.node.mount_cgpufs()?;
             self.write_cdi(&*control, uid)
         });
@@ -209,9 +214,9 @@ impl Tenants {
         control: &dyn Control,
         uid: &Uid,
         plan: &Plan,
-        fresh: bool,
+        there: &[Instance],
+        complete: bool,
     ) -> Result<(), TenantError> {
-        let there = of_claim(control, uid).map_err(TenantError::Control)?;
         for share in &plan.shares {
             let failed = |errno| TenantError::Make {
                 name: uid.instance(),
@@ -224,10 +229,10 @@ impl Tenants {
             let key = InstanceKey::new(name, share.minor);
             let flags = self.flags();
             let is_there = there.iter().any(|i| i.key.gpu_minor == share.minor);
-            match (is_there, fresh) {
+            match (is_there, complete) {
                 (false, _) => make(control, key, share, flags).map_err(failed)?,
-                (true, true) => adjust(control, key, share, flags).map_err(failed)?,
-                (true, false) => {}
+                (true, false) => adjust(control, key, share, flags).map_err(failed)?,
+                (true, true) => {}
             }
         }
         Ok(())

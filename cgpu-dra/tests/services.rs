@@ -18,6 +18,7 @@ use cgpu_dra::{
     tenants::Tenants,
 };
 use cgpu_fake::Op;
+use cgpu_uapi::{state::HIGH_PRIORITY, BURST_OF_GPU};
 use connection::Connection;
 use fake_node::FakeNode;
 use futures_util::FutureExt;
@@ -285,6 +286,42 @@ async fn unreadable_journal_keeps_its_instance() {
     let mut last = start(&node, &claims).await;
     assert_eq!(last.unprepare().await, "");
     assert!(node.limits().is_empty() && node.journal().is_empty());
+}
+
+/// The program was stopped after it had made the instance, and before that had its priority.
+#[tokio::test]
+async fn half_made_instance_is_completed() {
+    let node = FakeNode::new(1);
+    let results = json!([on("gpu", "gpu-0", "8Gi", "20")]);
+    let class = config(
+        "FromClass",
+        json!([]),
+        json!({"priority": "high", "burstMs": 40}),
+    );
+    let claims = known(claim(UID, results, json!([class])));
+    let mut first = start(&node, &claims).await;
+    first.prepare().await;
+    drop(first);
+    let file = &node.journal()[0];
+    let written = std::fs::read(file).expect("there");
+    let mut written: Value = serde_json::from_slice(&written).expect("JSON");
+    written.as_object_mut().expect("a plan").remove("complete");
+    std::fs::write(file, written.to_string()).expect("written");
+    let is_high = || {
+        node.with(|s| {
+            let compute = s.compute.values_mut().next().expect("one");
+            let before = (compute.state & HIGH_PRIORITY != 0, compute.burst_ms);
+            (compute.state, compute.burst_ms) = (compute.state & !HIGH_PRIORITY, BURST_OF_GPU);
+            before
+        })
+    };
+    assert_eq!(is_high(), (true, 40));
+    let mut second = start(&node, &claims).await;
+    second.prepare().await;
+    assert_eq!(is_high(), (true, 40));
+    // A complete one stays as its operator has changed it.
+    second.prepare().await;
+    assert_eq!(is_high(), (false, BURST_OF_GPU));
 }
 
 #[tokio::test]
