@@ -5,11 +5,11 @@
 //! by path: they lie below `/run/cgpu`, which has mode 0700, and come to a container only as a
 //! bind mount.
 
-use crate::path_error::PathError;
+use crate::{files, path_error::PathError};
 use cgpu_uapi::{CGPUFS_MOUNT, CGPUFS_TYPE};
 use nix::{
     errno::Errno,
-    fcntl::{Flock, FlockArg},
+    fcntl::Flock,
     mount::{umount2, MntFlags, MsFlags},
 };
 use std::{
@@ -96,9 +96,7 @@ fn lock_guard_folder() -> Result<Flock<File>, PathError> {
         fs::set_permissions(path, Permissions::from_mode(0o700))
             .map_err(PathError::on("closing to other users", path))?;
     }
-    let folder = File::open(path).map_err(PathError::on("opening", path))?;
-    let locked = Flock::lock(folder, FlockArg::LockExclusive).map_err(|(_, errno)| errno);
-    locked.map_err(PathError::on("locking", path))
+    files::lock_folder(path)
 }
 
 /// The places at which cgpufs, or a file of it, is mounted in this mount namespace; a path that is

@@ -2,10 +2,11 @@
 //! Files of the host that other programs read at any time: they appear whole or not at all.
 
 use crate::path_error::PathError;
+use nix::fcntl::{Flock, FlockArg};
 use std::{
     collections::BTreeSet,
     ffi::OsString,
-    fs::{self, DirBuilder, OpenOptions, Permissions},
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io::{self, ErrorKind, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::Path,
@@ -45,6 +46,13 @@ pub fn names(folder: &Path) -> Result<BTreeSet<OsString>, PathError> {
 pub fn make_folder(folder: &Path) -> Result<(), PathError> {
     let made = DirBuilder::new().mode(0o700).recursive(true).create(folder);
     made.map_err(PathError::on("making the folder", folder))
+}
+
+/// Locks a folder against others who do so, and waits for them.
+pub fn lock_folder(folder: &Path) -> Result<Flock<File>, PathError> {
+    let opened = File::open(folder).map_err(PathError::on("opening", folder))?;
+    let locked = Flock::lock(opened, FlockArg::LockExclusive).map_err(|(_, errno)| errno);
+    locked.map_err(PathError::on("locking", folder))
 }
 
 /// Fills a file beside the path and gives it that name. Its own name ends in `.new`: container

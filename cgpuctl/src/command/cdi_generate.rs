@@ -15,10 +15,10 @@ use crate::{
 };
 use cgpu_uapi::text;
 use clap::Args;
-use nix::errno::Errno;
+use nix::{errno::Errno, fcntl::Flock};
 use serde::Serialize;
 use std::{
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
 };
 
@@ -71,6 +71,13 @@ impl Verb for CdiGenerate {
 }
 
 fn once(host: &dyn Host, args: &CdiGenerate) -> Result<Report, Problem> {
+    // Before the instances are read: udev runs this command for several devices at once, and the
+    // last to write would otherwise not have to be the last that has read.
+    let _lock = args
+        .output
+        .as_ref()
+        .map(|path| lock(&host.path(path)))
+        .transpose()?;
     let (spec, warnings) = spec(host, &args.files, args.library_folder.as_deref())?;
     let names: Vec<_> = spec
         .devices
@@ -146,10 +153,24 @@ pub(crate) fn spec(
     Ok((cdi::make(&tenants, &gpus, &around), warnings))
 }
 
+/// Makes a file's folder and locks it.
+fn lock(path: &Path) -> Result<Flock<File>, PathError> {
+    make_folder_of(path)?;
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    files::lock_folder(folder.unwrap_or(Path::new(".")))
+}
+
+fn make_folder_of(path: &Path) -> Result<(), PathError> {
+    let Some(folder) = path.parent() else {
+        return Ok(());
+    };
+    fs::create_dir_all(folder).map_err(PathError::on("making the folder", folder))
+}
+
 /// Writes a file whole or not at all, and makes its folder.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), PathError> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(PathError::on("making the folder", folder))?;
-    }
+    make_folder_of(path)?;
     files::write_whole(path, text.as_bytes())
 }

@@ -9,7 +9,7 @@ use crate::{
 };
 use cgpu_client::pods::{self, PodFiles};
 use cgpu_uapi::Instance;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::Flock;
 use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, File},
@@ -46,9 +46,7 @@ impl Journal {
     pub(super) fn open(folder: &Path) -> Result<Self, PathError> {
         loop {
             files::make_folder(folder)?;
-            let file = File::open(folder).map_err(PathError::on("opening", folder))?;
-            let lock = Flock::lock(file, FlockArg::LockExclusive)
-                .map_err(|(_, errno)| PathError::on("locking", folder)(errno))?;
+            let lock = files::lock_folder(folder)?;
             // The one before us may have removed the folder that we were waiting at.
             if lock
                 .metadata()

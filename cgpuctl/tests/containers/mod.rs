@@ -6,6 +6,7 @@ use super::{
     fake::{errno, Fake, Op},
     golden, run,
 };
+use cgpu_client::files::lock_folder;
 use cgpu_uapi::Cause;
 use cgpuctl::{
     cdi::{faults, Spec},
@@ -184,6 +185,23 @@ fn watching_writes_the_file_again_at_every_change() {
     );
     assert!(host.with(|s| s.changes.is_empty()));
     assert_eq!(read(&host).devices.len(), 2);
+}
+
+/// As udev runs the command: for each device, all at once.
+#[test]
+fn no_file_is_older_than_its_predecessor() {
+    let host = host().file("/run/cdi/other.json", "");
+    let turn = lock_folder(&host.path_of("/run/cdi")).expect("locked");
+    let file_of_one_device = {
+        let host = host.clone();
+        std::thread::spawn(move || done(&host, "cdi generate -o /run/cdi/cgpu.json"))
+    };
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    done(&host, "inst create late --gpu 0 --mem 1GiB");
+    drop(turn);
+    file_of_one_device.join().expect("written");
+    let names: Vec<_> = read(&host).devices.into_iter().map(|d| d.name).collect();
+    assert!(names.contains(&"late".to_owned()), "{names:?}");
 }
 
 #[test]
