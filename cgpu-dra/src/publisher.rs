@@ -254,13 +254,10 @@ impl Publisher {
             .lost
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if *before != lost && !lost.is_empty() {
-            eprintln!(
-                "cgpu-dra: the apiserver has dropped {} from this node's ResourceSlice, so no \
-                 share of a GPU can be allocated; turn the feature gate DRAConsumableCapacity on \
-                 in kube-apiserver, kube-scheduler and kubelet",
-                lost.join(" and ")
-            );
+        if *before != lost {
+            for said in slices::gates_off(&lost) {
+                eprintln!("cgpu-dra: {said}");
+            }
         }
         *before = lost;
     }

@@ -12,6 +12,7 @@ use crate::{
     names::DRIVER,
     quantity,
 };
+use cgpu_client::text::enumerate;
 use k8s_openapi::{
     api::resource::v1::{
         CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceAttribute, DeviceCapacity,
@@ -169,6 +170,35 @@ pub fn gone(devices: &[Device]) -> Vec<Device> {
     devices.iter().map(tainted).collect()
 }
 
+/// The field that the feature gate DRADeviceTaints lets through.
+const TAINTS: &str = "taints";
+
+/// The feature gates that are off where an apiserver drops these fields, a sentence each.
+pub fn gates_off(dropped: &[&str]) -> Vec<String> {
+    let (taints, shares): (Vec<&str>, Vec<_>) = dropped.iter().partition(|f| **f == TAINTS);
+    let gate = |fields: &[&str], effect, gate, programs| {
+        let fields = enumerate(fields, "and");
+        let said = format!(
+            "the apiserver has dropped {fields} from this node's ResourceSlice, so {effect}; turn \
+             the feature gate {gate} on in {programs}"
+        );
+        (!fields.is_empty()).then_some(said)
+    };
+    let consumable = gate(
+        &shares,
+        "no share of a GPU can be allocated",
+        "DRAConsumableCapacity",
+        "kube-apiserver, kube-scheduler and kubelet",
+    );
+    let taints = gate(
+        &taints,
+        "failed GPUs get new pods and keep those that they have",
+        "DRADeviceTaints",
+        "kube-apiserver, kube-scheduler and kube-controller-manager",
+    );
+    consumable.into_iter().chain(taints).collect()
+}
+
 /// Fields that an apiserver took out of the devices that were sent to it, by the names of the
 /// fields.
 pub fn dropped(sent: &[Device], kept: &[Device]) -> Vec<&'static str> {
@@ -183,7 +213,7 @@ pub fn dropped(sent: &[Device], kept: &[Device]) -> Vec<&'static str> {
             pairs().any(|(s, k)| policies(s) != policies(k)),
         ),
         (
-            "taints",
+            TAINTS,
             pairs().any(|(s, k)| s.taints.is_some() && k.taints.is_none()),
         ),
     ];
@@ -330,5 +360,21 @@ mod tests {
             ["allowMultipleAllocations", "capacity.requestPolicy"]
         );
         assert!(!same(&sent, &kept));
+    }
+
+    #[test]
+    fn each_gate_has_its_sentence() {
+        let shares = ["allowMultipleAllocations", "capacity.requestPolicy"];
+        assert!(gates_off(&[]).is_empty());
+        let said = gates_off(&shares);
+        let dropped = "dropped allowMultipleAllocations and capacity.requestPolicy from";
+        assert!(said.len() == 1 && said[0].contains(dropped), "{said:?}");
+        assert!(said[0].contains("DRAConsumableCapacity"), "{said:?}");
+        let said = gates_off(&["taints"]);
+        assert!(
+            said.len() == 1 && said[0].contains("DRADeviceTaints"),
+            "{said:?}"
+        );
+        assert_eq!(gates_off(&[shares[0], "taints"]).len(), 2);
     }
 }
