@@ -6,7 +6,7 @@ use crate::{
     apiserver::sentence,
     claims::Plan,
     names::{Uid, DRIVER},
-    status::{self, Moment, Resize},
+    status::{self, Moment, Resize, Wish},
     tenants::Tenants,
 };
 use futures_util::StreamExt;
@@ -19,7 +19,11 @@ use kube::{
     Api, Client,
 };
 use serde_json::json;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{self, Duration},
+};
 use tokio::{sync::Notify, task::JoinHandle, time::Instant};
 
 /// How often the instances of a claim are looked at.
@@ -85,8 +89,8 @@ struct Following {
     plan: Plan,
     /// The status that was last written to the claim.
     written: Option<Vec<AllocatedDeviceStatus>>,
-    /// The last wish for another size, and its outcome.
-    asked: Result<Resize, String>,
+    /// The wish for another size, and its outcome.
+    wish: Wish,
     resized: Option<Result<(), String>>,
     /// Since when the claim has been gone.
     gone: Option<Instant>,
@@ -99,7 +103,7 @@ impl Following {
             uid,
             plan,
             written: None,
-            asked: Ok(Resize::default()),
+            wish: Wish::default(),
             resized: None,
             gone: None,
         }
@@ -159,24 +163,7 @@ impl Following {
 
     /// Does what the claim asks for, and writes to it what is.
     async fn step(&mut self, claim: &ResourceClaim) -> kube::Result<()> {
-        let asked = Resize::of(claim);
-        if asked != self.asked {
-            let tenants = self.keeper.tenants.clone();
-            let uid = self.uid.clone();
-            self.resized = Some(match &asked {
-                Err(why) => Err(why.clone()),
-                Ok(resize) => {
-                    let Resize {
-                        memory_bytes,
-                        weight,
-                    } = *resize;
-                    let done = move || tenants.resize(&uid, memory_bytes, weight);
-                    let done = tokio::task::spawn_blocking(done).await;
-                    done.unwrap_or_else(|e| Err(e.to_string()))
-                }
-            });
-            self.asked = asked;
-        }
+        self.resize(claim).await;
         let Some(moment) = self.moment() else {
             return Ok(());
         };
@@ -200,6 +187,37 @@ impl Following {
             .await?;
         self.written = Some(devices);
         Ok(())
+    }
+
+    /// Follows the claim's wish for another size, if it is time to.
+    async fn resize(&mut self, claim: &ResourceClaim) {
+        let asked = Resize::of(claim);
+        let Ok(instances) = self.keeper.tenants.instances(&self.uid) else {
+            return;
+        };
+        let was_resized = status::was_resized(claim);
+        if !self
+            .wish
+            .is_due(&asked, &instances, was_resized, time::Instant::now())
+        {
+            return;
+        }
+        let tenants = self.keeper.tenants.clone();
+        let uid = self.uid.clone();
+        let outcome = match asked.clone() {
+            Err(why) => Err(why),
+            Ok(Resize {
+                memory_bytes,
+                weight,
+            }) => {
+                let done = move || tenants.resize(&uid, memory_bytes, weight);
+                let done = tokio::task::spawn_blocking(done).await;
+                done.unwrap_or_else(|e| Err(e.to_string()))
+            }
+        };
+        self.wish
+            .note(&asked, outcome.is_err(), time::Instant::now());
+        self.resized = Some(outcome);
     }
 
     fn moment(&self) -> Option<Moment> {

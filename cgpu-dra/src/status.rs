@@ -18,12 +18,22 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 /// On a claim: the limit of its instances, on each GPU, like `4Gi`.
 pub const MEMORY: &str = "cgpu.io/memory";
 /// On a claim: the weight of its instances.
 pub const WEIGHT: &str = "cgpu.io/weight";
+
+/// The type of the condition that tells what became of a wish.
+const RESIZED: &str = "Resized";
+/// Wait after a wish was tried in vain, at first.
+const FIRST_WAIT: Duration = Duration::from_secs(4);
+/// Longest such wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// The wishes in the annotations of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,6 +72,67 @@ impl Resize {
             memory_bytes,
             weight,
         })
+    }
+}
+
+impl Resize {
+    /// Whether these instances are what it says.
+    fn is_kept(&self, instances: &[Instance]) -> bool {
+        let memory = |i: &Instance| self.memory_bytes.is_none_or(|n| n == i.memory_limit_bytes);
+        let weight = |i: &Instance| self.weight.is_none_or(|n| n == i.weight);
+        instances.iter().all(|i| memory(i) && weight(i))
+    }
+}
+
+/// Whether the status of a claim tells of a wish.
+pub fn was_resized(claim: &ResourceClaim) -> bool {
+    let devices = claim.status.iter().flat_map(|s| s.devices.iter().flatten());
+    let own = devices.filter(|device| device.driver == DRIVER);
+    let mut conditions = own.flat_map(|device| device.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == RESIZED)
+}
+
+/// When the wish in a claim's annotations is to be followed: when this program first sees it, when
+/// it changes, and again after a while if it was refused or the instances are not so any more.
+#[derive(Debug, Default)]
+pub struct Wish {
+    tried: Option<Result<Resize, String>>,
+    refused: bool,
+    /// Before then it is not tried again.
+    next: Option<Instant>,
+    wait: Duration,
+}
+
+impl Wish {
+    /// Whether to follow it now. `was_resized`: the claim's status tells of a wish, which may have
+    /// been taken back while this program was away.
+    pub fn is_due(
+        &self,
+        asked: &Result<Resize, String>,
+        instances: &[Instance],
+        was_resized: bool,
+        now: Instant,
+    ) -> bool {
+        let Some(before) = &self.tried else {
+            return was_resized || *asked != Ok(Resize::default());
+        };
+        if before != asked {
+            return true;
+        }
+        // One that cannot be read is not read better later.
+        let open = |wish: &Resize| self.refused || !wish.is_kept(instances);
+        asked.as_ref().is_ok_and(open) && self.next.is_none_or(|next| now >= next)
+    }
+
+    /// It was tried.
+    pub fn note(&mut self, asked: &Result<Resize, String>, refused: bool, now: Instant) {
+        if self.tried.as_ref() != Some(asked) {
+            self.wait = FIRST_WAIT;
+        }
+        self.tried = Some(asked.clone());
+        self.refused = refused;
+        self.next = Some(now + self.wait);
+        self.wait = (self.wait * 2).min(LONGEST_WAIT);
     }
 }
 
@@ -187,9 +258,74 @@ fn conditions(
         None => {}
         Some(Ok(())) => {
             let message = format!("limit {} and weight {}", Bytes(limit), instance.weight);
-            all.push(condition("Resized", true, "AsAnnotated", message));
+            all.push(condition(RESIZED, true, "AsAnnotated", message));
         }
-        Some(Err(why)) => all.push(condition("Resized", false, "Refused", why.clone())),
+        Some(Err(why)) => all.push(condition(RESIZED, false, "Refused", why.clone())),
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    fn of(memory_bytes: u64) -> [Instance; 1] {
+        let mut instance = Instance::new_zeroed();
+        instance.memory_limit_bytes = memory_bytes;
+        [instance]
+    }
+
+    fn wish(memory_bytes: Option<u64>) -> Result<Resize, String> {
+        Ok(Resize {
+            memory_bytes,
+            weight: None,
+        })
+    }
+
+    #[test]
+    fn a_wish_is_followed_at_first_sight() {
+        let (fresh, now) = (Wish::default(), Instant::now());
+        assert!(fresh.is_due(&wish(Some(4)), &of(8), false, now));
+        // It was taken back while the driver was away.
+        assert!(fresh.is_due(&wish(None), &of(4), true, now));
+        assert!(!fresh.is_due(&wish(None), &of(4), false, now));
+    }
+
+    #[test]
+    fn a_refused_wish_is_tried_again() {
+        let (mut known, began, asked) = (Wish::default(), Instant::now(), wish(Some(4)));
+        let after = |seconds| began + Duration::from_secs(seconds);
+        known.note(&asked, true, after(0));
+        assert!(!known.is_due(&asked, &of(8), true, after(3)));
+        assert!(known.is_due(&asked, &of(8), true, after(4)));
+        known.note(&asked, true, after(4));
+        assert!(!known.is_due(&asked, &of(8), true, after(11)));
+        assert!(known.is_due(&asked, &of(8), true, after(12)));
+        // Another wish does not wait.
+        assert!(known.is_due(&wish(Some(5)), &of(8), true, after(5)));
+        known.note(&asked, false, after(12));
+        assert!(!known.is_due(&asked, &of(4), true, after(900)));
+        // The module was loaded anew, and the instance made as it was set aside.
+        assert!(known.is_due(&asked, &of(8), true, after(900)));
+        let odd = Err("no number".to_owned());
+        known.note(&odd, true, after(900));
+        assert!(!known.is_due(&odd, &of(8), true, after(1800)));
+    }
+
+    #[test]
+    fn the_status_remembers_a_wish() {
+        let claim = |kind: &str| {
+            let condition = serde_json::json!({"type": kind, "status": "True", "reason": "r",
+                "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let device = serde_json::json!({"driver": DRIVER, "pool": "p", "device": "gpu-0",
+                "conditions": [condition]});
+            let claim = serde_json::json!({"metadata": {}, "spec": {},
+                "status": {"devices": [device]}});
+            serde_json::from_value(claim).expect("a claim")
+        };
+        assert!(was_resized(&claim("Resized")));
+        assert!(!was_resized(&claim("Ready")));
+        assert!(!was_resized(&ResourceClaim::default()));
+    }
 }

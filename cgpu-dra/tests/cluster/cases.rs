@@ -280,7 +280,7 @@ pub(crate) async fn a_driver_comes_back(world: &mut World) -> Outcome {
 
 /// An annotation changes the limit of a running pod, within what was set aside.
 pub(crate) async fn a_claim_is_resized(world: &mut World) -> Outcome {
-    let node = world.node("resize", 1).await;
+    let mut node = world.node("resize", 1).await;
     world.namespace("resize").await;
     world
         .template("resize", "t", json!({"memory": "8Gi", "weight": "20"}))
@@ -297,7 +297,7 @@ pub(crate) async fn a_claim_is_resized(world: &mut World) -> Outcome {
         .name
         .clone();
     let name = name.unwrap_or_default();
-    let annotate = |memory: &'static str| {
+    let annotate = |memory: Option<&'static str>| {
         let patch = json!({"metadata": {"annotations": {"cgpu.io/memory": memory}}});
         let (claims, name) = (claims.clone(), name.clone());
         async move {
@@ -308,24 +308,30 @@ pub(crate) async fn a_claim_is_resized(world: &mut World) -> Outcome {
                 .expect("patched")
         }
     };
-    let fake = &node.fake;
+    let held = node.fake.clone();
+    let fake = &held;
     let limit = |bytes: u64| {
         wait("another limit", move || {
             let limits = fake.limits();
             async move { (limits.first()?.2 == bytes).then_some(()) }
         })
     };
-    annotate("4Gi").await;
+    annotate(Some("4Gi")).await;
     limit(4 * GIB).await?;
-    annotate("9Gi").await;
+    annotate(Some("9Gi")).await;
     let refused = |claim: &ResourceClaim| {
         let condition = condition(claim, "Resized")?;
         (condition.status == "False").then(|| condition.message.clone())
     };
     let why = until(&claims, &name, "a refusal", refused).await?;
     must(why.contains("8 GiB and weight 20 set aside"), why)?;
-    annotate("6Gi").await;
+    annotate(Some("6Gi")).await;
     limit(6 * GIB).await?;
+    // Taken back while the driver is away.
+    node.halt().await;
+    annotate(None).await;
+    node.start().await;
+    limit(8 * GIB).await?;
     world.delete("resize", "one").await;
     world.gone("resize").await
 }
