@@ -303,8 +303,17 @@ impl SavedInstance {
             request.managed_mode = wish.managed.number();
             let made =
                 create_all(control, vec![request], None).map_err(|f| f.problem.to_string())?;
+            if let Err(why) = self.restore_settings(control, key, &wish) {
+                // Without its settings it would be taken for the file's the next time.
+                return Err(match control.destroy(&key) {
+                    Ok(()) => format!("{why}; it was removed again"),
+                    Err(errno) => format!(
+                        "{why}; it is there without all of its settings: {}",
+                        Problem::from(errno)
+                    ),
+                });
+            }
             restored.extend(made.iter().map(|m| InstanceId::new(&m.key, m.id)));
-            self.restore_settings(control, key, &wish)?;
         }
         Ok((restored, present))
     }

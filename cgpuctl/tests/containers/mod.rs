@@ -289,6 +289,30 @@ fn instances_are_saved_and_restored() {
 }
 
 #[test]
+fn instance_without_its_settings_is_removed() {
+    let text = "[[instance]]\nname = \"a\"\ngpus = [\"0\"]\nmem = \"1GiB\"\npriority = \"high\"\n\
+        channels = 64\nlimits = { objects = 9000 }\n";
+    for op in [Op::SetChannels, Op::SetLimit, Op::SetCompute] {
+        let host = Fake::new(1).file("/etc/cgpu/instances.toml", text);
+        let host = host.fail(op, 0, Errno::EIO);
+        let sentence = fails(&host, "inst restore", Exit::Failed);
+        assert!(sentence.contains("it was removed again"), "{sentence}");
+        assert_eq!(host.names(), []);
+        done(&host, "inst restore");
+        assert_eq!(host.names().len(), 1);
+    }
+    let host = Fake::new(1).file("/etc/cgpu/instances.toml", text);
+    let host = host
+        .fail(Op::SetLimit, 0, Errno::EIO)
+        .fail(Op::Destroy, 0, Errno::EBUSY);
+    let sentence = fails(&host, "inst restore", Exit::Failed);
+    assert!(
+        sentence.contains("without all of its settings"),
+        "{sentence}"
+    );
+}
+
+#[test]
 fn compute_settings_are_saved_and_restored() {
     let host = busy_host();
     done(
