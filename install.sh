@@ -130,6 +130,14 @@ warn_of_containers() {
 	fi
 }
 
+case $prefix in
+'' | /usr | /usr/local) ;;
+*)
+	warn "udev and systemd do not look below $prefix/lib: link lib/udev/rules.d/71-cgpu.rules of" \
+		"$prefix into /etc/udev/rules.d, and lib/systemd/system/cgpu.service into /etc/systemd/system"
+	;;
+esac
+
 # ---- what this machine must have
 make_metadata=
 headers_are_there() {
@@ -178,6 +186,9 @@ if [ -z "$prebuilt" ] && has=$(cargo --version 2>/dev/null); then
 	if [ -z "$has" ] || ! reaches "$has" "$wants"; then
 		lack "cargo $has is too old, $wants is needed; take it from rustup.rs, or the tools and the module from another machine (--prebuilt)"
 	fi
+fi
+if [ -n "$key" ] && [ ! -x "$kdir/scripts/sign-file" ]; then
+	lack "--sign takes $kdir/scripts/sign-file, which is not there; install the headers of kernel $release or give --kdir"
 fi
 if [ -n "$load" ]; then
 	if [ -e /proc/cgpu_km/inst_ctl ]; then

@@ -65,6 +65,11 @@ warns >/tmp/said
 ! grep -E 'SELinux|MIG|docker|containerd' /tmp/said >&2 &&
 	echo "ok and not where nothing is in the way"
 rm -r /tmp/host
+/files/install.sh --dry-run --prebuilt /files/prebuilt --prefix /opt/cgpu >/tmp/said 2>&1
+grep -q 'do not look below /opt/cgpu/lib' /tmp/said &&
+	echo "ok a prefix where nobody looks is told"
+refused /files/install.sh --prebuilt /files/prebuilt --sign /key /cert &&
+	grep -q 'scripts/sign-file, which is not there' /tmp/said && echo "ok no program that signs"
 refused /files/install.sh --prebuilt /nowhere && echo "ok nothing to install"
 refused /files/install.sh && echo "ok no headers"
 [ "$(grep -c '^install.sh: no ' /tmp/said)" = 5 ] &&
