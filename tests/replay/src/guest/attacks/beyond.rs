@@ -13,6 +13,7 @@ use super::{
 use crate::{
     bytes::{put_u32, put_u64},
     control::Control,
+    facts,
     guest::{rm, tools::at},
 };
 use cgpu_uapi::capability::{DEFAULT, GRAPHICS};
@@ -37,6 +38,8 @@ const MADE: u32 = OWN + 2;
 const PIECE: u64 = 2 * MIB;
 /// Pieces behind the program's memory, and before it.
 const PIECES: u64 = 64;
+/// The first branch whose NVOS46 has a second word of flags.
+const LONGER: u32 = 570;
 /// `NVOS32_ALLOC_FLAGS_VIRTUAL`.
 const VIRTUAL: u32 = 0x8_0000;
 
@@ -85,7 +88,8 @@ fn mapped_around(client: &rm::Client) -> Result<Reached, String> {
     put_u32(&mut params, 24, 0);
     let made = client.alloc(rm::DEVICE_HANDLE, MADE, 0x50a0, &mut params);
     at("range", made)?;
-    let mut outer = [0; 64];
+    let size = if facts::branch() < LONGER { 56 } else { 64 };
+    let mut outer = vec![0; size];
     for (place, value) in [
         (0, client.handle),
         (4, rm::DEVICE_HANDLE),
@@ -98,7 +102,7 @@ fn mapped_around(client: &rm::Client) -> Result<Reached, String> {
     put_u64(&mut outer, 16, length.wrapping_neg());
     put_u64(&mut outer, 24, length);
     let mut reached = Reached::none();
-    reached.note(told(escape(client.ctl, 0x57, &mut outer, 56)));
+    reached.note(told(escape(client.ctl, 0x57, &mut outer, size - 8)));
     Ok(reached)
 }
 
