@@ -39,7 +39,7 @@ const PIECE: u64 = 2 * MIB;
 /// Pieces behind the program's memory, and before it.
 const PIECES: u64 = 64;
 /// The first branch whose NVOS46 has a second word of flags.
-const LONGER: u32 = 570;
+const LONGER: u32 = 580;
 /// `NVOS32_ALLOC_FLAGS_VIRTUAL`.
 const VIRTUAL: u32 = 0x8_0000;
 
