@@ -181,7 +181,11 @@ impl Commands {
         let list = read_list::<uapi::Instance>(at)?;
         let mut records = KVVec::new();
         self.0.instances(|instance| {
-            records.push(instance_record(instance), GFP_KERNEL)?;
+            let record = instance_record(instance);
+            // One that was destroyed this very moment has no limit any more.
+            if record.memory_limit_bytes > 0 {
+                records.push(record, GFP_KERNEL)?;
+            }
             Ok(())
         })?;
         write_list(at, list, &records)

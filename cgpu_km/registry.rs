@@ -205,12 +205,15 @@ impl Registry {
     pub fn gpus(&self, mut each: impl FnMut(&HostGpu, u32, u64) -> Result) -> Result<(), Failure> {
         let mut admin = self.admin.lock();
         self.attach(&mut admin)?;
+        let mut gpus = KVec::with_capacity(admin.gpus.len(), GFP_KERNEL)?;
         for record in &admin.gpus {
+            gpus.push(record.gpu.clone(), GFP_KERNEL)?;
+        }
+        let instances = admin.all()?;
+        drop(admin);
+        for gpu in &gpus {
             let (mut count, mut used) = (0u32, 0u64);
-            for instance in admin
-                .instances()
-                .filter(|i| Arc::ptr_eq(i.gpu(), &record.gpu))
-            {
+            for instance in instances.iter().filter(|i| Arc::ptr_eq(i.gpu(), gpu)) {
                 count = count.saturating_add(1);
                 if let Some(usage) = instance.usage() {
                     let share = usage.share;
@@ -218,7 +221,7 @@ impl Registry {
                     used = used.saturating_add(taken.saturating_add(share.managed));
                 }
             }
-            each(&record.gpu, count, used)?;
+            each(gpu, count, used)?;
         }
         Ok(())
     }
@@ -231,13 +234,14 @@ impl Registry {
         Ok(record.gpu.clone())
     }
 
-    /// Works on every instance.
+    /// Works on every instance that there is now. No command waits meanwhile: a look at a tenant
+    /// waits for its programs.
     pub fn instances(
         &self,
         mut each: impl FnMut(&TenantInstance) -> Result,
     ) -> Result<(), Failure> {
-        let admin = self.admin.lock();
-        for instance in admin.instances() {
+        let instances = self.admin.lock().all()?;
+        for instance in &instances {
             each(instance)?;
         }
         Ok(())
@@ -504,6 +508,15 @@ impl Admin {
             .iter()
             .flat_map(|tenant| tenant.instances.iter());
         records.map(|record| &record.instance)
+    }
+
+    /// The instances, to be looked at without the lock.
+    fn all(&self) -> Result<KVec<Arc<TenantInstance>>> {
+        let mut all = KVec::with_capacity(self.instances().count(), GFP_KERNEL)?;
+        for instance in self.instances() {
+            all.push(instance.clone(), GFP_KERNEL)?;
+        }
+        Ok(all)
     }
 
     fn gpu(&self, minor: u32) -> Option<&GpuRecord> {

@@ -27,8 +27,6 @@ impl NvStatus {
     pub const NV_ERR_INVALID_ADDRESS: Self = Self(0x1e);
     /// Something about the arguments.
     pub const NV_ERR_INVALID_ARGUMENT: Self = Self(0x1f);
-    /// A part that begins or ends outside.
-    pub const NV_ERR_INVALID_BASE: Self = Self(0x20);
     /// No such channel.
     pub const NV_ERR_INVALID_CHANNEL: Self = Self(0x21);
     /// No such class here: also what a GPU without an engine says to the engine's class.

@@ -431,9 +431,8 @@ impl RefusalCause {
             // None of the driver's, which goes on writing to what it has freed
             // (kernel/gpu/fifo/kernel_channel.c, kchannelUpdateNotifierMem_IMPL).
             Self::NotesInFlight | Self::NotesInUse => NvStatus::NV_ERR_IN_USE,
-            // kernel/mem_mgr/virtual_mem.c, virtmemMapTo_IMPL: a part beyond the end, if the sum of
-            // offset and length does not wrap around.
-            Self::BeyondMemory => NvStatus::NV_ERR_INVALID_BASE,
+            // None of the driver's up to branch 580. For 595 memdescCreateSubMem, mem_desc.c.
+            Self::BeyondMemory => NvStatus::NV_ERR_INVALID_ARGUMENT,
             // None of the driver's.
             Self::OtherGpu => NvStatus::NV_ERR_INVALID_DEVICE,
         }

@@ -334,9 +334,10 @@ u32 fake_map_dma(struct nvos46 *p, const struct fake_sec *sec)
 	if (status == NV_OK && o->mem->place == PLACE_REGISTERS &&
 	    !o->mem->bar1_bell)
 		status = NV_ERR_NOT_SUPPORTED;	/* usermode_api.c */
-	/* the sum may wrap around (virtual_mem.c:virtmemMapTo_IMPL) */
-	if (status == NV_OK && p->offset + p->length > o->mem->size)
-		status = NV_ERR_INVALID_BASE;
+	/* mapping.c:serverInterMap_Prologue() */
+	if (status == NV_OK && (p->length > o->mem->size ||
+				p->offset > o->mem->size - p->length))
+		status = NV_ERR_INVALID_LIMIT;
 	range = status == NV_OK ? fake_object(o->client, p->dma) : NULL;
 	if (range && range->mem && range->mem->lazy)
 		status = fake_lazy_map(range->mem, p);

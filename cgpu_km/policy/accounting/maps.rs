@@ -83,15 +83,11 @@ impl Accounting {
     /// # Errors
     ///
     /// As for [`Accounting::begin_named_map`]; the memory is a doorbell; no room for the tables, or
-    /// in BAR1 for the kernel's mapping; the part goes around the end of the numbers, where the
-    /// driver's own check of it ends (`virtmemMapTo_IMPL()`, virtual_mem.c).
+    /// in BAR1 for the kernel's mapping.
     pub fn begin_rm_map(&mut self, map: &RmMap) -> Result<RmMapTicket, RefusalCause> {
         let RmMap { client, length, .. } = *map;
         if self.kind_of(client, map.memory) == Some(Kind::UserMode) {
             return Err(RefusalCause::Doorbell);
-        }
-        if map.offset.checked_add(length).is_none() {
-            return Err(RefusalCause::BeyondMemory);
         }
         self.on_one_gpu(client, map.device, map.range)?;
         let (device, memory) = self.reachable(client, map.device, map.memory)?;

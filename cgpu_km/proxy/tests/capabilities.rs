@@ -282,27 +282,6 @@ fn page_tables_of_what_rm_maps_are_charged() {
 }
 
 #[test]
-fn a_mapping_for_the_gpu_does_not_wrap_around() {
-    for (offset, length, expected) in [
-        (0_u64, 4096_u64, 0),
-        (u64::MAX - 4095, 4095, 0),
-        (u64::MAX - 4095, 4096, NvStatus::NV_ERR_INVALID_BASE.0),
-        (1 << 63, 1 << 63, NvStatus::NV_ERR_INVALID_BASE.0),
-    ] {
-        // As 535 has it, and the others.
-        for (code, size) in [(0xc038_4657, 56), (NV_ESC_RM_MAP_MEMORY_DMA, 64)] {
-            let mut program = with(GRAPHICS);
-            let mut outer = words(size, &[(0, CLIENT), (4, DEVICE), (8, RANGE), (12, DEVICE)]);
-            put64(&mut outer, 16, offset);
-            put64(&mut outer, 24, length);
-            let status = program.call(&CONTROL, code, &outer, size - 8);
-            assert_eq!(status, expected, "{offset:#x} {length:#x}");
-            assert_eq!(program.seen.len(), usize::from(expected == 0));
-        }
-    }
-}
-
-#[test]
 fn doorbell_is_not_mapped_for_the_gpu() {
     let mut program = with(GRAPHICS);
     assert_eq!(make(&mut program, 0xc661), 0, "HOPPER_USERMODE_A");

@@ -1,35 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Parts of memory that the memory has not: the GPU reaches whatever lies there.
+//! A part of memory that the memory has not: the GPU reaches whatever lies there.
 //!
-//! The driver adds an offset to where memory lies, and takes the sum for a place in it. Each attack
+//! The driver adds an offset to where memory lies, and takes the sum for a place in it. The attack
 //! works on the driver's own nodes.
 
 use super::{
     attack::Own,
     rest::alone,
-    scene::{clean_up, escape, told, Place, GPU, LIMIT, MIB, OWN},
+    scene::{clean_up, told, Place, GPU, LIMIT, MIB, OWN},
     stale::{client_on, Program, SECRET},
 };
 use crate::{
     bytes::{put_u32, put_u64},
     control::Control,
-    facts,
     guest::{rm, tools::at},
 };
-use cgpu_uapi::capability::{DEFAULT, GRAPHICS};
 
-pub(super) const ATTACKS: &[Own] = &[
-    Own {
-        name: "a control page in another's memory (userdOffset)",
-        function: "kernel_channel_gv100.c:kchannelCreateUserdMemDesc_GV100",
-        run: || compare(control_pages),
-    },
-    Own {
-        name: "another's memory mapped for the GPU (RM_MAP_MEMORY_DMA)",
-        function: "virtual_mem.c:virtmemMapTo_IMPL",
-        run: || compare(mapped_around),
-    },
-];
+pub(super) const ATTACKS: &[Own] = &[Own {
+    name: "a control page in another's memory (userdOffset)",
+    function: "kernel_channel_gv100.c:kchannelCreateUserdMemDesc_GV100",
+    run: compare,
+}];
 
 /// The program's only memory, a group, and what it tries to make.
 const MEMORY: u32 = OWN;
@@ -38,10 +29,6 @@ const MADE: u32 = OWN + 2;
 const PIECE: u64 = 2 * MIB;
 /// Pieces behind the program's memory, and before it.
 const PIECES: u64 = 64;
-/// The first branch whose NVOS46 has a second word of flags.
-const LONGER: u32 = 580;
-/// `NVOS32_ALLOC_FLAGS_VIRTUAL`.
-const VIRTUAL: u32 = 0x8_0000;
 
 /// How often it reached beyond its memory, and why not more often.
 struct Reached {
@@ -81,48 +68,21 @@ fn control_pages(client: &rm::Client) -> Result<Reached, String> {
     Ok(reached)
 }
 
-/// A part that begins before the memory and ends with where it begins.
-fn mapped_around(client: &rm::Client) -> Result<Reached, String> {
-    let mut params = rm::memory_params(client.handle, 2 * PIECES * PIECE);
-    put_u32(&mut params, 8, VIRTUAL);
-    put_u32(&mut params, 24, 0);
-    let made = client.alloc(rm::DEVICE_HANDLE, MADE, 0x50a0, &mut params);
-    at("range", made)?;
-    let size = if facts::branch() < LONGER { 56 } else { 64 };
-    let mut outer = vec![0; size];
-    for (place, value) in [
-        (0, client.handle),
-        (4, rm::DEVICE_HANDLE),
-        (8, MADE),
-        (12, MEMORY),
-    ] {
-        put_u32(&mut outer, place, value);
-    }
-    let length = PIECES * PIECE;
-    put_u64(&mut outer, 16, length.wrapping_neg());
-    put_u64(&mut outer, 24, length);
-    let mut reached = Reached::none();
-    reached.note(told(escape(client.ctl, 0x57, &mut outer, size - 8)));
-    Ok(reached)
-}
-
-type Attack = fn(&rm::Client) -> Result<Reached, String>;
-
-/// An attack beside a victim; and whether the victim's memory is as it was.
-fn tried(place: Place, attack: Attack) -> Result<(Reached, bool), String> {
+/// The attack beside a victim; and whether the victim's memory is as it was.
+fn tried(place: Place) -> Result<(Reached, bool), String> {
     let victim = Program::new(place, "victim", SECRET)?;
     let client = client_on(&place.folder("attacker"), GPU)?;
     let memory = at("memory", client.memory(MEMORY, PIECE));
-    let reached = memory.and_then(|_| attack(&client));
+    let reached = memory.and_then(|_| control_pages(&client));
     let is_unharmed = victim.is_unharmed();
     client.close();
     victim.close();
     Ok((reached?, is_unharmed))
 }
 
-fn compare(attack: Attack) -> Result<String, String> {
+fn compare() -> Result<String, String> {
     let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
-    let (direct, _) = alone(|| tried(Place::Driver, attack))?;
+    let (direct, harmless) = alone(|| tried(Place::Driver))?;
     if direct.times == 0 {
         return Err(format!("does not work on the driver: {}", direct.refused));
     }
@@ -130,16 +90,16 @@ fn compare(attack: Attack) -> Result<String, String> {
     for name in ["victim", "attacker"] {
         let made = control.create(name, GPU, LIMIT / 2, 1);
         made.map_err(|errno| format!("create: errno {errno}"))?;
-        let capable = control.set_capabilities(name, GPU, DEFAULT | GRAPHICS);
-        capable.map_err(|errno| format!("capabilities: errno {errno}"))?;
     }
-    let through = tried(Place::Instance, attack);
+    let through = tried(Place::Instance);
     clean_up(&control);
     let (through, is_unharmed) = through?;
     match through.times {
         0 if is_unharmed => Ok(format!(
-            "{} on the driver; refused: {}",
-            direct.times, through.refused
+            "{} on the driver, the victim's memory {} by it; refused: {}",
+            direct.times,
+            if harmless { "not reached" } else { "changed" },
+            through.refused
         )),
         0 => Err("the victim's memory is not what it was".to_owned()),
         times => Err(format!("{times} work through the instance")),
