@@ -205,18 +205,14 @@ impl Registry {
     pub fn gpus(&self, mut each: impl FnMut(&HostGpu, u32, u64) -> Result) -> Result<(), Failure> {
         let mut admin = self.admin.lock();
         self.attach(&mut admin)?;
-        let mut gpus = KVec::with_capacity(admin.gpus.len(), GFP_KERNEL)?;
-        for record in &admin.gpus {
-            gpus.push(record.gpu.clone(), GFP_KERNEL)?;
-        }
-        let instances = admin.all()?;
+        let gpus = all(admin.gpus.iter().map(|record| &record.gpu))?;
+        let instances = all(admin.instances())?;
         drop(admin);
         for gpu in &gpus {
             let (mut count, mut used) = (0u32, 0u64);
             for instance in instances.iter().filter(|i| Arc::ptr_eq(i.gpu(), gpu)) {
                 count = count.saturating_add(1);
-                if let Some(usage) = instance.usage() {
-                    let share = usage.share;
+                if let Some(share) = instance.usage().map(|usage| usage.share) {
                     let taken = share.used.saturating_add(share.overhead);
                     used = used.saturating_add(taken.saturating_add(share.managed));
                 }
@@ -234,13 +230,12 @@ impl Registry {
         Ok(record.gpu.clone())
     }
 
-    /// Works on every instance that there is now. No command waits meanwhile: a look at a tenant
-    /// waits for its programs.
+    /// Works on every instance that there is now. No command waits meanwhile.
     pub fn instances(
         &self,
         mut each: impl FnMut(&TenantInstance) -> Result,
     ) -> Result<(), Failure> {
-        let instances = self.admin.lock().all()?;
+        let instances = all(self.admin.lock().instances())?;
         for instance in &instances {
             each(instance)?;
         }
@@ -501,6 +496,15 @@ impl Registry {
     }
 }
 
+/// References to things of the registry, to be looked at without its lock.
+fn all<'a, T: 'a>(things: impl Iterator<Item = &'a Arc<T>>) -> Result<KVec<Arc<T>>> {
+    let mut all = KVec::new();
+    for thing in things {
+        all.push(thing.clone(), GFP_KERNEL)?;
+    }
+    Ok(all)
+}
+
 impl Admin {
     fn instances(&self) -> impl Iterator<Item = &Arc<TenantInstance>> {
         let records = self
@@ -508,15 +512,6 @@ impl Admin {
             .iter()
             .flat_map(|tenant| tenant.instances.iter());
         records.map(|record| &record.instance)
-    }
-
-    /// The instances, to be looked at without the lock.
-    fn all(&self) -> Result<KVec<Arc<TenantInstance>>> {
-        let mut all = KVec::with_capacity(self.instances().count(), GFP_KERNEL)?;
-        for instance in self.instances() {
-            all.push(instance.clone(), GFP_KERNEL)?;
-        }
-        Ok(all)
     }
 
     fn gpu(&self, minor: u32) -> Option<&GpuRecord> {

@@ -61,7 +61,7 @@ pub struct Alloc {
     /// Objects that the driver uses with it, which have to be of its GPU: the memory of a channel's
     /// control page (`hUserdMemory`), an address space (`hVASpace`).
     pub uses: [Option<ObjectHandle>; 2],
-    /// Where in the memory of a channel's control page that begins (`userdOffset`).
+    /// The offset of a channel's control page in its memory (`userdOffset`).
     pub control_page: u64,
 }
 
@@ -387,8 +387,8 @@ impl RefusalCause {
             // kernel/gpu/device.c, deviceConstruct_IMPL: the process has no file of that GPU.
             Self::NoSuchGpu => NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS,
             // rs_server.c, serverCopyResource: resCanCopy says no, as it does where a class does
-            // not say otherwise (rs_resource.c, resCanCopy_IMPL).
-            Self::NotCopyable => NvStatus::NV_ERR_INVALID_ARGUMENT,
+            // not say otherwise (rs_resource.c, resCanCopy_IMPL). And 595's memdescCreateSubMem.
+            Self::NotCopyable | Self::BeyondMemory => NvStatus::NV_ERR_INVALID_ARGUMENT,
             // rs_resource.c, resControlLookup_IMPL: a control that the class has not.
             Self::WrongClass => NvStatus::NV_ERR_NOT_SUPPORTED,
             // kernel/gpu/fifo/usermode_api.c, usrmodeGetMemInterMapParams_IMPL: a page that was not
@@ -431,8 +431,6 @@ impl RefusalCause {
             // None of the driver's, which goes on writing to what it has freed
             // (kernel/gpu/fifo/kernel_channel.c, kchannelUpdateNotifierMem_IMPL).
             Self::NotesInFlight | Self::NotesInUse => NvStatus::NV_ERR_IN_USE,
-            // None of the driver's up to branch 580. For 595 memdescCreateSubMem, mem_desc.c.
-            Self::BeyondMemory => NvStatus::NV_ERR_INVALID_ARGUMENT,
             // None of the driver's.
             Self::OtherGpu => NvStatus::NV_ERR_INVALID_DEVICE,
         }

@@ -62,7 +62,7 @@ struct Halves {
 }
 
 impl Halves {
-    const MOST: u64 = u32::MAX as u64;
+    const MOST: u64 = 0xffff_ffff;
 
     fn of(asked: u64) -> Self {
         Self {
@@ -160,7 +160,7 @@ impl Object {
         }
     }
 
-    /// What its program asked for.
+    /// The value that its program asked for.
     pub(super) fn asked(&self) -> u64 {
         self.asked
     }

@@ -324,9 +324,9 @@ impl Accounting {
         }
     }
 
-    /// A channel's control page lies in memory, and does so whole. The driver up to branch 580 takes
-    /// any offset (`kchannelCreateUserdMemDesc_GV100()`, kernel_channel_gv100.c), and the GPU reads
-    /// and writes there.
+    /// A channel's control page lies whole in its memory. Up to branch 580 the driver takes any
+    /// offset, and the GPU reads and writes there (`kchannelCreateUserdMemDesc_GV100()`,
+    /// kernel_channel_gv100.c).
     fn check_control_page(&self, alloc: &Alloc) -> Result<(), RefusalCause> {
         let Some(memory) = alloc.uses[0] else {
             return Ok(());

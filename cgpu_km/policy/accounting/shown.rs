@@ -93,8 +93,8 @@ impl Accounting {
         Ok(())
     }
 
-    /// The driver is about to map a part of an object for the host's kernel: video memory takes BAR1
-    /// for it, which counts until the object is gone.
+    /// The driver is about to map a part of an object for the host's kernel. That takes BAR1, if it
+    /// is video memory, and counts until the object is gone.
     pub(super) fn take_bar1(&mut self, slot: Slot, part: (u64, u64)) -> Result<(), RefusalCause> {
         let object = self.forest.objects.get_mut(slot);
         let Some(object) = object.filter(|object| object.kind == Kind::VideoMemory) else {

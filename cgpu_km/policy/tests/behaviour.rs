@@ -617,7 +617,7 @@ fn what_is_used_together_is_of_one_gpu() {
 }
 
 #[test]
-fn control_page_of_a_channel_lies_in_its_memory() {
+fn control_page_lies_in_its_memory() {
     let mut accounting = accounting(1 << 30);
     accounting.memory(object(7), 8192).unwrap();
     accounting
@@ -655,7 +655,7 @@ fn control_page_of_a_channel_lies_in_its_memory() {
 }
 
 #[test]
-fn surface_of_semaphores_is_charged_for_what_it_keeps() {
+fn surface_is_charged_for_what_it_keeps() {
     let mut accounting = accounting(1 << 30);
     accounting.memory(object(7), 4096).unwrap();
     accounting.memory(object(8), 4 << 20).unwrap();

@@ -183,7 +183,7 @@ fn address_space_is_the_programs_own() {
 }
 
 #[test]
-fn device_shares_addresses_with_its_own_client_at_most() {
+fn device_shares_addresses_with_its_own_client() {
     for (shared, passed) in [(0, CLIENT), (CLIENT, CLIENT)] {
         let mut program = with(Capabilities::DEFAULT);
         let params = words(56, &[(0, GPU.0), (4, shared)]);

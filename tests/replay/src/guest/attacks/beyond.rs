@@ -31,12 +31,12 @@ const PIECE: u64 = 2 * MIB;
 const PIECES: u64 = 64;
 
 /// How often it reached beyond its memory, and why not more often.
-struct Reached {
+struct Beyond {
     times: usize,
     refused: String,
 }
 
-impl Reached {
+impl Beyond {
     fn none() -> Self {
         Self {
             times: 0,
@@ -53,9 +53,9 @@ impl Reached {
 }
 
 /// Channels whose control page is not in their memory. The driver clears it.
-fn control_pages(client: &rm::Client) -> Result<Reached, String> {
+fn control_pages(client: &rm::Client) -> Result<Beyond, String> {
     at("group", client.channel_group(GROUP, rm::COMPUTE))?;
-    let mut reached = Reached::none();
+    let mut reached = Beyond::none();
     for piece in 1..=PIECES {
         for offset in [piece * PIECE, (piece * PIECE).wrapping_neg()] {
             let mut params = at("channel", client.channel_params())?;
@@ -69,7 +69,7 @@ fn control_pages(client: &rm::Client) -> Result<Reached, String> {
 }
 
 /// The attack beside a victim; and whether the victim's memory is as it was.
-fn tried(place: Place) -> Result<(Reached, bool), String> {
+fn tried(place: Place) -> Result<(Beyond, bool), String> {
     let victim = Program::new(place, "victim", SECRET)?;
     let client = client_on(&place.folder("attacker"), GPU)?;
     let memory = at("memory", client.memory(MEMORY, PIECE));
