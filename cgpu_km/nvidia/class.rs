@@ -57,6 +57,17 @@ pub enum Kind {
     Inert,
 }
 
+impl Kind {
+    /// Whether its objects are memory of a program's. All else that the driver can map or read is
+    /// the GPU's, or everybody's.
+    pub fn is_memory(self) -> bool {
+        matches!(
+            self,
+            Self::VideoMemory | Self::SystemMemory | Self::OsDescriptor | Self::FabricMemory
+        )
+    }
+}
+
 /// A context for DMA, over memory.
 pub const NV01_CONTEXT_DMA: ClassId = ClassId(0x02);
 /// An event, of the class that its parameters name.

@@ -45,6 +45,11 @@ pub const FLAGS_MEMORY_HANDLE_PROVIDED: u32 = 0x0000_4000;
 /// In [`ATTR2`]: the GPU's firmware is to know the memory, whatever kind it is
 /// (`NVOS32_ATTR2_REGISTER_MEMDESC_TO_PHYS_RM`).
 pub const ATTR2_FIRMWARE_KNOWS: u32 = 1 << 31;
+/// [`ATTR2`]: the parameters name a node of the host's memory
+/// (`NVOS32_ATTR2_FIXED_NUMA_NODE_ID_YES`).
+pub const ATTR2_FIXED_NODE: u32 = 1 << 7;
+/// Those bits of [`ATTR2`] that the driver never gets.
+pub const ATTR2_WITHHELD: u32 = ATTR2_FIRMWARE_KNOWS | ATTR2_FIXED_NODE;
 
 /// In [`ATTR`], of host memory: it is to be in one piece (`NVOS32_ATTR_PHYSICALITY_CONTIGUOUS`).
 pub const ATTR_CONTIGUOUS: u32 = 2 << 27;

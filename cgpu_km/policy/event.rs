@@ -50,6 +50,9 @@ pub struct Alloc {
     /// Memory of the host that it will take, in bytes, rounded in the same way. An object takes
     /// either this or GPU memory.
     pub host: u64,
+    /// Bytes of memory as they were asked for: there are as many, and may be no more. (What it
+    /// takes is rounded up as the driver does at most.)
+    pub size: u64,
     /// By what pages it can be mapped at most; of no meaning but for memory.
     pub page: PageSize,
     /// engineType of a channel group or of a channel, for which the driver makes a group where it
@@ -101,6 +104,8 @@ pub struct RmMap {
     pub length: u64,
     /// The driver maps it for the host's kernel as well: video memory through BAR1.
     pub for_kernel: bool,
+    /// By another kind of page than the object has.
+    pub of_other_kind: bool,
 }
 
 /// Memory that a call is about to map for one GPU.
@@ -350,6 +355,8 @@ pub enum RefusalCause {
     OtherGpu,
     /// A part of memory that the memory has not.
     BeyondMemory,
+    /// An object that is no memory of the program's is to be mapped or read as such.
+    NoMemoryOfIts,
 }
 
 impl RefusalCause {
@@ -390,7 +397,7 @@ impl RefusalCause {
             // not say otherwise (rs_resource.c, resCanCopy_IMPL). And 595's memdescCreateSubMem.
             Self::NotCopyable | Self::BeyondMemory => NvStatus::NV_ERR_INVALID_ARGUMENT,
             // rs_resource.c, resControlLookup_IMPL: a control that the class has not.
-            Self::WrongClass => NvStatus::NV_ERR_NOT_SUPPORTED,
+            Self::WrongClass | Self::NoMemoryOfIts => NvStatus::NV_ERR_NOT_SUPPORTED,
             // kernel/gpu/fifo/usermode_api.c, usrmodeGetMemInterMapParams_IMPL: a page that was not
             // made for that.
             Self::Doorbell => NvStatus::NV_ERR_INVALID_PARAMETER,
@@ -450,6 +457,7 @@ impl RefusalCause {
             | Self::NoNotes
             | Self::NotesInUse
             | Self::BeyondMemory
+            | Self::NoMemoryOfIts
             | Self::OtherGpu => Some(Reason::Parameters),
             _ => None,
         }

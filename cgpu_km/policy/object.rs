@@ -72,7 +72,7 @@ impl Halves {
     }
 
     fn with_pages(self, bytes: u64) -> Self {
-        let pages = (bytes / PAGE).min(Self::MOST);
+        let pages = bytes.div_ceil(PAGE).min(Self::MOST);
         Self { pages, ..self }
     }
 
@@ -170,8 +170,8 @@ impl Object {
         self.asked = asked;
     }
 
-    /// It is memory of so many bytes, as they were asked for. (What it is charged follows an output
-    /// of the driver.) Whole pages count.
+    /// It is memory of so many bytes, as they were asked for, in whole pages. (What it is charged
+    /// can be more than there is.)
     pub(super) fn set_size(&mut self, bytes: u64) {
         self.asked = Halves::of(self.asked).with_pages(bytes).joined();
     }

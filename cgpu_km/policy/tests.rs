@@ -64,6 +64,7 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: ObjectHandle) -> 
         bytes: 0,
         tables: 0,
         host: 0,
+        size: 0,
         page: PageSize::Huge,
         engine: None,
         memory: None,
@@ -116,6 +117,7 @@ fn memory_request(
         class: ClassId(0x40),
         kind: Kind::VideoMemory,
         bytes,
+        size: bytes,
         ..request(client, parent, object)
     }
 }

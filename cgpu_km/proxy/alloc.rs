@@ -239,6 +239,7 @@ impl Alloc {
             bytes: 0,
             tables: 0,
             host: 0,
+            size: 0,
             page: PageSize::Small,
             engine: None,
             memory: None,

@@ -217,7 +217,7 @@ fn pass_on_one_gpu(
     let memory = ObjectHandle(get(debug_read::H_MEMORY, params)?);
     let (client, object) = (command.client, command.object);
     let ticket =
-        call.accounting(|accounting| accounting.begin_named_map(client, object, memory))?;
+        call.accounting(|accounting| accounting.begin_debug_access(client, object, memory))?;
     let returned = pass(call, asked, command, entry, outer, params);
     call.accounting(|accounting| accounting.end_named_map(ticket));
     returned

@@ -103,6 +103,7 @@ fn map_dma(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<
         offset: get(OFFSET, bytes)?,
         length: get(LENGTH, bytes)?,
         for_kernel: get(FLAGS, bytes)? & nvos::MAP_FOR_KERNEL != 0,
+        of_other_kind: get(FLAGS, bytes)? & nvos::MAP_OF_OTHER_KIND != 0,
     };
     let ticket = call.accounting(|accounting| accounting.begin_rm_map(&map))?;
     let defer = nvos::MAP_DEFERS_TLB_INVALIDATION;

@@ -40,8 +40,8 @@ pub(super) fn vid_heap_control(
 ) -> Result<i32, Stop> {
     match get(nvos32::FUNCTION, bytes)? {
         nvos::FUNCTION_ALLOC_SIZE => {
-            let known = (alloc_size::ATTR2, memory::ATTR2_FIRMWARE_KNOWS);
-            without(known, bytes, |bytes| allocate(call, asked, bytes))
+            let withheld = (alloc_size::ATTR2, memory::ATTR2_WITHHELD);
+            without(withheld, bytes, |bytes| allocate(call, asked, bytes))
         }
         nvos::FUNCTION_FREE => {
             let client = ClientHandle(get(nvos32::H_ROOT, bytes)?);
@@ -129,11 +129,13 @@ fn complete(request: &mut Alloc, bytes: &[u8]) -> Result<(), Errno> {
             let attr2 = get(alloc_size::ATTR2, bytes)?;
             let alignment = get(alloc_size::ALIGNMENT, bytes)?;
             request.bytes = memory::taken(size, flags, attr, attr2, alignment);
+            request.size = size;
             request.page = memory::page_size(size, attr, attr2);
         }
         Kind::SystemMemory => {
             let attr = get(alloc_size::ATTR, bytes)?;
             request.host = memory::host_taken(size, attr, get(alloc_size::ATTR2, bytes)?);
+            request.size = size;
         }
         _ => {}
     }
@@ -221,6 +223,7 @@ fn make_memory(call: &mut impl Call, asked: &mut Asked<'_>, bytes: &mut [u8]) ->
             0
         };
         request.host = memory::host_taken(size, attr, 0);
+        request.size = size;
     }
     let places = OutputPlaces {
         status: STATUS,

@@ -48,8 +48,17 @@ static ORDINARY: Odd = PLAIN;
 ///
 /// One that shares no client's addresses would get those of the whole GPU, which all tenants had in
 /// common (`deviceInitClientShare()`, device_share.c). So it shares its own client's, as CUDA's
-/// devices do.
+/// devices do. One without parameters could not be told so, and no program makes it.
 static DEVICE: Odd = Odd {
+    check: |_, _, params| {
+        if !params.is_empty() {
+            return Ok(());
+        }
+        Err(Stop::refused(
+            NvStatus::NV_ERR_INVALID_ARGUMENT,
+            Reason::Parameters,
+        ))
+    },
     keep: |request, params| match nv0080::H_CLIENT_SHARE.get(params) {
         Some(0) => KeptField::ClientShare(request.client),
         _ => KeptField::Nothing,
@@ -67,10 +76,11 @@ static DEVICE: Odd = Odd {
 static VIDEO_MEMORY: Odd = Odd {
     complete: |request, params| {
         request.bytes = memory::taken_bytes(params).ok_or(Errno::EINVAL)?;
+        request.size = get(memory::SIZE, params)?;
         request.page = memory::page_size_of(params);
         Ok(())
     },
-    keep: firmware_knows,
+    keep: withheld,
     ..PLAIN
 };
 
@@ -78,9 +88,10 @@ static VIDEO_MEMORY: Odd = Odd {
 static SYSTEM_MEMORY: Odd = Odd {
     complete: |request, params| {
         request.host = memory::host_bytes(params).ok_or(Errno::EINVAL)?;
+        request.size = get(memory::SIZE, params)?;
         Ok(())
     },
-    keep: firmware_knows,
+    keep: withheld,
     ..PLAIN
 };
 
@@ -102,7 +113,7 @@ static VIRTUAL_MEMORY: Odd = Odd {
         }
         Ok(())
     },
-    keep: firmware_knows,
+    keep: withheld,
 };
 
 /// An address space costs its first page tables, and is one of the program's own.
@@ -343,19 +354,21 @@ pub(super) fn named(field: Field<u32>, params: &[u8]) -> Option<ObjectHandle> {
     (!matches!(handle, 0 | u32::MAX)).then_some(ObjectHandle(handle))
 }
 
-/// Whether the GPU's firmware is to know the memory. The driver never gets that bit.
+/// The bits of memory's attributes that the driver never gets. No recorded program sets one.
 ///
-/// The firmware keeps eight bytes for each page, in a heap that all tenants share
-/// (`memRegisterWithGsp()` in mem.c; `memdescRegisterToGSP()` in mem_desc.c of 550). If that fails,
-/// as it does for a range of addresses, the driver frees an object that is still in its device's
-/// tree (`memConstructCommon_IMPL()`). Calls that need the firmware to know memory tell it
-/// themselves. No recorded program sets the bit.
-fn firmware_knows(_: &Alloc, params: &[u8]) -> KeptField {
-    let attr2 = memory::ATTR2.get(params);
-    if attr2.is_some_and(|attr2| attr2 & memory::ATTR2_FIRMWARE_KNOWS != 0) {
-        KeptField::FirmwareKnows
-    } else {
-        KeptField::Nothing
+/// One says that the firmware is to know the memory. It keeps eight bytes for each page, in a heap
+/// that all tenants share (`memRegisterWithGsp()` in mem.c; `memdescRegisterToGSP()` in mem_desc.c
+/// of 550). If that fails, as it does for a range of addresses, the driver frees an object that is
+/// still in its device's tree (`memConstructCommon_IMPL()`). Calls that need the firmware to know
+/// memory tell it themselves.
+///
+/// The other one says that host memory is to be of a node that the parameters name. Where the GPU
+/// is of none, the driver takes any number, and the kernel uses it as an index
+/// (`sysmemConstruct_IMPL()`, system_mem.c; `nv_alloc_contig_pages()`, nv-vm.c).
+fn withheld(_: &Alloc, params: &[u8]) -> KeptField {
+    match memory::ATTR2.get(params).unwrap_or(0) & memory::ATTR2_WITHHELD {
+        0 => KeptField::Nothing,
+        bits => KeptField::Attributes(bits),
     }
 }
 
@@ -393,9 +406,8 @@ pub(super) enum KeptField {
     /// In the place of an event's descriptor number the driver leaves the kernel address of its
     /// event object.
     EventData(u64),
-    /// Memory that the GPU's firmware is asked to know. One bit of a field to which the driver
-    /// writes.
-    FirmwareKnows,
+    /// Bits of memory's attributes, to which the driver writes.
+    Attributes(u32),
     /// For how many operations a queue is to have room.
     QueueSize(u32),
     /// Whether an encoder's session has memory for what it says.
@@ -409,9 +421,9 @@ impl KeptField {
     pub(super) fn take_out(&self, params: &mut [u8]) {
         // Parameters without the field have nothing to be taken out.
         let _ = match *self {
-            Self::FirmwareKnows => {
+            Self::Attributes(bits) => {
                 let asked = memory::ATTR2.get(params).unwrap_or(0);
-                memory::ATTR2.set(params, asked & !memory::ATTR2_FIRMWARE_KNOWS)
+                memory::ATTR2.set(params, asked & !bits)
             }
             // The driver refuses a queue without room.
             Self::QueueSize(wanted) => mapper::MAX_QUEUE_SIZE.set(params, wanted.min(1)),
@@ -431,9 +443,9 @@ impl KeptField {
             Self::QueueSize(wanted) => mapper::MAX_QUEUE_SIZE.set(params, wanted),
             Self::EncoderVersion(wanted) => encoder::VERSION.set(params, wanted),
             Self::ClientShare(_) => nv0080::H_CLIENT_SHARE.set(params, 0),
-            Self::FirmwareKnows => {
+            Self::Attributes(bits) => {
                 let told = memory::ATTR2.get(params).unwrap_or(0);
-                memory::ATTR2.set(params, told | memory::ATTR2_FIRMWARE_KNOWS)
+                memory::ATTR2.set(params, told | bits)
             }
         };
     }

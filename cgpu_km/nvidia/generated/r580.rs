@@ -150,7 +150,7 @@ static CLASSES: [ClassEntry; 94] = [
 /// The controls: number, name, bytes of parameters, what is done, pointers in them, capabilities
 /// that allow it, places of clients in them.
 #[rustfmt::skip]
-static CONTROLS: [ControlEntry; 218] = [
+static CONTROLS: [ControlEntry; 217] = [
     control(0x00000101, "NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION",
         40, Plain, &[counted(8, 0, 1, 4096, InOut), counted(16, 0, 1, 4096, InOut), counted(24, 0,
         1, 4096, InOut)], BASE, &[]),
@@ -432,7 +432,6 @@ static CONTROLS: [ControlEntry; 218] = [
     control(0xb0cc0103, "NVB0CC_CTRL_CMD_RESERVE_PM_AREA_SMPC", 1, Plain, &[], PROFILING, &[]),
     control(0xb0cc0104, "NVB0CC_CTRL_CMD_RELEASE_PM_AREA_SMPC", 0, Plain, &[], PROFILING, &[]),
     control(0xb0cc0105, "NVB0CC_CTRL_CMD_ALLOC_PMA_STREAM", 56, Plain, &[], PROFILING, &[]),
-    control(0xb0cc0106, "NVB0CC_CTRL_CMD_FREE_PMA_STREAM", 4, Plain, &[], PROFILING, &[]),
     control(0xb0cc0107, "NVB0CC_CTRL_CMD_BIND_PM_RESOURCES", 0, Plain, &[], PROFILING, &[]),
     control(0xb0cc0108, "NVB0CC_CTRL_CMD_UNBIND_PM_RESOURCES", 0, Plain, &[], PROFILING, &[]),
     control(0xb0cc0109, "NVB0CC_CTRL_CMD_PMA_STREAM_UPDATE_GET_PUT",

@@ -28,6 +28,9 @@ impl Accounting {
         if object.kind == Kind::UserMode {
             return Err(RefusalCause::Doorbell);
         }
+        if !object.kind.is_memory() {
+            return Err(RefusalCause::NoMemoryOfIts);
+        }
         let page = PageSize::dividing(map.base | map.length | map.offset).min(object.page);
         let (root, memory) = (owner.root, memory.slot);
         let hold = self.accounts.share(object.hold, owner.process)?;
@@ -82,12 +85,17 @@ impl Accounting {
     ///
     /// # Errors
     ///
-    /// As for [`Accounting::begin_named_map`]; the memory is a doorbell; no room for the tables, or
-    /// in BAR1 for the kernel's mapping.
+    /// As for [`Accounting::begin_named_map`]; the memory is a doorbell, or no memory; no room for
+    /// the tables, or in BAR1 for the kernel's mapping.
     pub fn begin_rm_map(&mut self, map: &RmMap) -> Result<RmMapTicket, RefusalCause> {
         let RmMap { client, length, .. } = *map;
-        if self.kind_of(client, map.memory) == Some(Kind::UserMode) {
-            return Err(RefusalCause::Doorbell);
+        match self.kind_of(client, map.memory) {
+            Some(Kind::UserMode) => return Err(RefusalCause::Doorbell),
+            // Its page is no place in memory, by the kind of page that it has. By another kind it
+            // is one, whoever's that is (`_kgrobjSetComputeMmio()`, kernel_graphics_object.c).
+            Some(Kind::GraphicsObject) if !map.of_other_kind => {}
+            Some(kind) if !kind.is_memory() => return Err(RefusalCause::NoMemoryOfIts),
+            _ => {}
         }
         self.on_one_gpu(client, map.device, map.range)?;
         let (device, memory) = self.reachable(client, map.device, map.memory)?;

@@ -341,18 +341,24 @@ impl Accounting {
         }
     }
 
-    /// A surface keeps what its memory costs, whatever becomes of that, and is charged for it anew.
+    /// A surface keeps what its memory costs, whatever becomes of that, and is charged for it anew:
+    /// as much as memory of that size can take at most.
     fn begin_surface(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
         let mut kept = *alloc;
-        for memory in alloc.uses.into_iter().flatten() {
+        let [values, highest] = alloc.uses;
+        let both = [values, highest.filter(|_| highest != values)];
+        for memory in both.into_iter().flatten() {
             let memory = self.forest.named(alloc.client, memory)?.object;
             let more = match memory.kind {
-                _ if memory.size() > LARGEST_SURFACE => return Err(RefusalCause::BeyondMemory),
                 Kind::VideoMemory => &mut kept.bytes,
                 Kind::SystemMemory => &mut kept.host,
                 _ => return Err(RefusalCause::WrongClass),
             };
-            *more = more.saturating_add(memory.size());
+            // Of memory from a descriptor the size is not known.
+            if memory.size() == 0 || memory.size() > LARGEST_SURFACE {
+                return Err(RefusalCause::BeyondMemory);
+            }
+            *more = more.saturating_add(LARGEST_SURFACE);
         }
         // What takes host memory takes nothing else ([`Demand::host`]).
         if kept.host > 0 {
@@ -391,10 +397,8 @@ impl Accounting {
             *slot = used.transpose()?.map(|(_, used)| used);
         }
         object.handle = self.new_handle(alloc.client, alloc.object)?;
-        match alloc.kind {
-            Kind::VideoMemory => object.set_size(alloc.bytes),
-            Kind::SystemMemory => object.set_size(alloc.host),
-            _ => {}
+        if matches!(alloc.kind, Kind::VideoMemory | Kind::SystemMemory) {
+            object.set_size(alloc.size);
         }
         object.page = alloc.page;
         if alloc.kind == Kind::Device {

@@ -47,6 +47,23 @@ impl Accounting {
         Ok(self.name_map([Some(device), Some(memory), None]))
     }
 
+    /// A debugger is about to read or write memory. Since branch 570 the driver does so with a copy
+    /// engine, which takes an address of a range of addresses for one of the host
+    /// (`_nv83deCtrlCmdDebugAccessMemory()`, kernel_sm_debugger_session_ctrl.c). So it has to be
+    /// memory; that is the caller's as for [`Accounting::begin_named_map`].
+    pub fn begin_debug_access(
+        &mut self,
+        client: ClientHandle,
+        debugger: ObjectHandle,
+        memory: ObjectHandle,
+    ) -> Result<RmMapTicket, RefusalCause> {
+        let kind = self.kind_of(client, memory);
+        if kind.is_some_and(|kind| !kind.is_memory()) {
+            return Err(RefusalCause::NoMemoryOfIts);
+        }
+        self.begin_named_map(client, debugger, memory)
+    }
+
     /// The driver has answered a call that [`Accounting::begin_named_map`] or
     /// [`Accounting::begin_rm_map`] agreed to.
     pub fn end_named_map(&mut self, ticket: RmMapTicket) {

@@ -595,6 +595,7 @@ fn what_is_used_together_is_of_one_gpu() {
     let host = Alloc {
         kind: Kind::SystemMemory,
         host: 4096,
+        size: 4096,
         ..request(CLIENT, DEVICE, object(8))
     };
     accounting.alloc(&host).unwrap();
@@ -642,7 +643,16 @@ fn control_page_lies_in_its_memory() {
         assert_eq!(made, expected, "{memory} {offset:#x}");
         accounting.free(CLIENT, object(20));
     }
-    // The size is not what the driver says of it, or another thread in its place.
+    // The size is the one asked for, and not what it may take at most.
+    let aligned = Alloc {
+        bytes: 1 << 20,
+        ..memory_request(CLIENT, DEVICE, object(11), 4096)
+    };
+    accounting.alloc(&aligned).unwrap();
+    let mut channel = channel_request(CLIENT, DEVICE, object(20), 1);
+    (channel.uses[0], channel.control_page) = (Some(object(11)), 4096);
+    assert_eq!(accounting.alloc(&channel), beyond);
+    // Nor what the driver says of it, or another thread in its place.
     let ticket = accounting.begin_alloc(&memory_request(CLIENT, DEVICE, object(10), 4096));
     let told = AllocDone {
         object: object(10),
@@ -661,13 +671,13 @@ fn surface_is_charged_for_what_it_keeps() {
     accounting.memory(object(8), 4 << 20).unwrap();
     let mut surface = Alloc {
         kind: Kind::SemaphoreSurface,
-        uses: [Some(object(7)), None],
+        uses: [Some(object(7)), Some(object(7))],
         ..request(CLIENT, DEVICE, object(20))
     };
     accounting.alloc(&surface).unwrap();
     accounting.free(CLIENT, object(7));
     accounting.free(CLIENT, object(8));
-    assert_eq!(accounting.used(GPU), 4096);
+    assert_eq!(accounting.used(GPU), 2 << 20);
     accounting.free(CLIENT, object(20));
     assert_eq!(accounting.used(GPU), 0);
     accounting.memory(object(8), 4 << 20).unwrap();

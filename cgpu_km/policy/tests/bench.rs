@@ -41,6 +41,7 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: u32) -> Alloc {
         bytes: PAGE,
         tables: 0,
         host: 0,
+        size: 0,
         page: PageSize::Huge,
         engine: None,
         memory: None,

@@ -6,6 +6,7 @@ use super::*;
 use crate::{nvidia::status::NvStatus, policy::managed::Admission};
 
 const MEMORY: ObjectHandle = ObjectHandle(0x5c00_0010);
+const MAPPED: ObjectHandle = ObjectHandle(0x5c00_00f0);
 const PAGE: u64 = 4096;
 const KIB: u64 = 1 << 10;
 const BLOCK: u64 = 2 * MIB;
@@ -486,6 +487,14 @@ fn copy_range(accounting: &mut Accounting) {
     accounting.end_alloc(ticket, done(COPY, 0));
 }
 
+/// Memory of the program's own, which costs nothing.
+fn registered(object: ObjectHandle) -> Alloc {
+    Alloc {
+        kind: Kind::OsDescriptor,
+        ..request(CLIENT, DEVICE, object)
+    }
+}
+
 fn rm_map_of(range: ObjectHandle, memory: ObjectHandle, length: u64) -> RmMap {
     RmMap {
         client: CLIENT,
@@ -495,6 +504,7 @@ fn rm_map_of(range: ObjectHandle, memory: ObjectHandle, length: u64) -> RmMap {
         offset: 0,
         length,
         for_kernel: false,
+        of_other_kind: false,
     }
 }
 
@@ -503,7 +513,9 @@ fn rm_map(
     range: ObjectHandle,
     length: u64,
 ) -> Result<(), RefusalCause> {
-    let ticket = accounting.begin_rm_map(&rm_map_of(range, DEVICE, length));
+    // It may be there already.
+    let _ = accounting.alloc(&registered(MAPPED));
+    let ticket = accounting.begin_rm_map(&rm_map_of(range, MAPPED, length));
     ticket.map(|ticket| accounting.end_named_map(ticket))
 }
 
@@ -564,7 +576,7 @@ fn ranges_that_have_tables_grow_by_nothing() {
 fn range_with_mappings_is_not_replaced() {
     let mut accounting = accounting(1 << 30);
     lazy_range(&mut accounting);
-    accounting.child(DEVICE, COPY).unwrap();
+    accounting.alloc(&registered(COPY)).unwrap();
     let ticket = accounting
         .begin_rm_map(&rm_map_of(RANGE, COPY, PAGE))
         .unwrap();
@@ -575,6 +587,45 @@ fn range_with_mappings_is_not_replaced() {
     }
     accounting.end_named_map(ticket);
     accounting.child(DEVICE, RANGE).unwrap();
+}
+
+#[test]
+fn only_memory_is_mapped_for_the_gpu() {
+    let mut accounting = accounting(1 << 30);
+    lazy_range(&mut accounting);
+    for (kind, plain, odd) in [
+        (Kind::OsDescriptor, true, true),
+        (Kind::SharedData, false, false),
+        (Kind::Inert, false, false),
+        (Kind::VirtualMemory, false, false),
+        // A page that is no place in memory, unless by another kind of page.
+        (Kind::Engine, false, false),
+    ] {
+        let object = Alloc {
+            kind,
+            ..request(CLIENT, DEVICE, MEMORY)
+        };
+        accounting.alloc(&object).unwrap();
+        for (of_other_kind, expected) in [(false, plain), (true, odd)] {
+            let map = RmMap {
+                of_other_kind,
+                ..rm_map_of(RANGE, MEMORY, PAGE)
+            };
+            let begun = accounting.begin_rm_map(&map);
+            assert_eq!(begun.is_ok(), expected, "{kind:?} {of_other_kind}");
+            if let Ok(ticket) = begun {
+                accounting.end_named_map(ticket);
+            }
+        }
+        // A debugger reads, and UVM maps, memory alone.
+        let read = accounting.begin_debug_access(CLIENT, DEVICE, MEMORY);
+        assert_eq!(read.is_ok(), plain, "{kind:?}");
+        if let Ok(ticket) = read {
+            accounting.end_named_map(ticket);
+        }
+        assert_eq!(made(&mut accounting, FAR, PAGE).is_ok(), plain, "{kind:?}");
+        accounting.free(CLIENT, MEMORY);
+    }
 }
 
 #[test]

@@ -72,6 +72,7 @@ fn drive(bytes: &[u8]) {
                     } else {
                         0
                     },
+                    size: bytes.bytes(),
                     page: PageSize::Big,
                     engine: (bytes.next() % 4 == 0).then_some(bytes.next() % 24),
                     memory: (bytes.next() % 4 == 0).then(|| ObjectHandle(bytes.handle())),

@@ -19,6 +19,7 @@ const FOREIGN: u32 = CLIENT + 1;
 
 /// A range of addresses whose page tables come with what is mapped there.
 const RANGE: u32 = 0x5c00_0040;
+const MAPPED: u32 = 0x5c00_0041;
 /// In the flags of a range: `NVOS32_ALLOC_FLAGS_LAZY`.
 const LAZY: u32 = 0x400;
 
@@ -28,6 +29,7 @@ fn with(capabilities: Capabilities) -> Program {
     put64(&mut range, 64, GIB);
     let made = program.alloc(&nvos64(CLIENT, DEVICE, RANGE, 0x50a0, PARAMS), &range);
     assert_eq!(made, 0);
+    assert_eq!(program.memory(MAPPED, 4096), 0);
     program.seen.clear();
     program
         .accounting
@@ -221,9 +223,9 @@ fn gpu_mapping_takes_graphics_or_video() {
 
         let size = usize::try_from(code >> 16 & 0x3fff).expect("small");
         let mut program = with(VIDEO);
-        assert_eq!(dma(&mut program, code, size, CLIENT, DEVICE), 0);
+        assert_eq!(dma(&mut program, code, size, CLIENT, MAPPED), 0);
         assert_eq!(program.seen.len(), 1);
-        let status = dma(&mut program, code, size, FOREIGN, DEVICE);
+        let status = dma(&mut program, code, size, FOREIGN, MAPPED);
         assert_eq!(status, NvStatus::NV_ERR_INVALID_OBJECT_HANDLE.0);
         assert!(program.seen.is_empty());
     }
@@ -245,7 +247,7 @@ fn the_gpu_forgets_at_once_what_is_unmapped() {
                 (0, CLIENT),
                 (4, DEVICE),
                 (8, RANGE),
-                (12, DEVICE),
+                (12, MAPPED),
                 (at, u32::MAX),
             ],
         );
@@ -260,7 +262,7 @@ fn page_tables_of_what_rm_maps_are_charged() {
     let mut program = with(GRAPHICS);
     let overhead = |program: &Program| program.accounting.share(GPU).expect("a share").overhead;
     let map = |program: &mut Program, length: u64| {
-        let mut outer = words(64, &[(0, CLIENT), (4, DEVICE), (8, RANGE), (12, DEVICE)]);
+        let mut outer = words(64, &[(0, CLIENT), (4, DEVICE), (8, RANGE), (12, MAPPED)]);
         put64(&mut outer, 24, length);
         program.seen.clear();
         assert_eq!(

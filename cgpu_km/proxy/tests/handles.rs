@@ -293,6 +293,8 @@ fn uvm_client(command: u32, size: usize, client: usize, at: usize) {
 fn uvm_client_in(command: u32, mut params: Vec<u8>, client: usize, at: usize) {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
+    assert_eq!(program.memory(0x5c00_0050, MIB), 0);
+    program.seen.clear();
     for (named, expected) in [
         (CLIENT, 0),
         (FOREIGN, INVALID_OBJECT_HANDLE),
@@ -322,7 +324,7 @@ fn uvm_maps_no_memory_of_another_tenant() {
     put64(&mut params, 8, MIB);
     params[24..40].copy_from_slice(&UUID);
     put64(&mut params, 9240, 1);
-    put32(&mut params, 9256, SUBDEVICE);
+    put32(&mut params, 9256, 0x5c00_0050);
     uvm_client_in(33, params, 9252, 9260);
 }
 

@@ -184,6 +184,11 @@ fn address_space_is_the_programs_own() {
 
 #[test]
 fn device_shares_addresses_with_its_own_client() {
+    let mut program = with(Capabilities::DEFAULT);
+    let outer = nvos64(CLIENT, CLIENT, 0x5c00_0100, 0x80, 0);
+    let refused = NvStatus::NV_ERR_INVALID_ARGUMENT.0;
+    assert_eq!(program.alloc(&outer, &[]), refused, "no parameters");
+    assert!(program.seen.is_empty());
     for (shared, passed) in [(0, CLIENT), (CLIENT, CLIENT)] {
         let mut program = with(Capabilities::DEFAULT);
         let params = words(56, &[(0, GPU.0), (4, shared)]);
@@ -195,6 +200,35 @@ fn device_shares_addresses_with_its_own_client() {
             shared,
             "as the program had it"
         );
+    }
+}
+
+#[test]
+fn control_page_is_within_what_was_asked_for() {
+    // A hint of an alignment that the driver does not take, though the charge follows it; host
+    // memory that may be rounded up to pages of 2 MiB.
+    let mut hinted = words(128, &[(8, 0x90 | 0x1_c000), (24, 0x1800_0000)]);
+    put64(&mut hinted, 64, 2 * MIB);
+    put64(&mut hinted, 72, (512 * MIB) + 1);
+    let mut host = words(128, &[(24, 0)]);
+    put64(&mut host, 64, 2 * MIB + 4096);
+    for (class, memory, inside, beyond) in [
+        (0x40, &hinted, 2 * MIB - 512, 2 * MIB),
+        (0x3e, &host, 2 * MIB, 2 * MIB + 4096),
+    ] {
+        let mut program = Program::with_subdevice(8 * GIB);
+        let outer = nvos64(CLIENT, DEVICE, 0x5c00_0200, class, PARAMS);
+        assert_eq!(program.alloc(&outer, memory), 0, "{class:#x}");
+        for (offset, expected) in [
+            (beyond, NvStatus::NV_ERR_INVALID_ARGUMENT.0),
+            (u64::MAX, NvStatus::NV_ERR_INVALID_ARGUMENT.0),
+            (inside, 0),
+        ] {
+            let mut params = words(368, &[(32, 0x5c00_0200), (128, 1)]);
+            put64(&mut params, 64, offset);
+            let outer = nvos64(CLIENT, DEVICE, 0x5c00_0201, 0xc86f, PARAMS);
+            assert_eq!(program.alloc(&outer, &params), expected, "{offset:#x}");
+        }
     }
 }
 

@@ -500,6 +500,7 @@ mod tests {
             bytes: 0,
             tables: 0,
             host: 0,
+            size: 0,
             page: PageSize::Small,
             engine: None,
             memory: None,
