@@ -69,7 +69,6 @@ static DEVICE: Odd = Odd {
         request.device_instance = Some(params::DEVICE_ID.get(params).unwrap_or(0));
         Ok(())
     },
-    ..PLAIN
 };
 
 /// Video memory costs what the driver rounds its size to.

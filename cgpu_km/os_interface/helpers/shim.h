@@ -27,6 +27,7 @@
 #include <linux/proc_fs.h>
 #include <linux/random.h>
 #include <linux/refcount.h>
+#include <linux/rtmutex.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/semaphore.h>
