@@ -166,9 +166,10 @@ impl Conductor {
             }),
         };
         let made = change.what != ChannelEvent::Gone;
-        let noted = match made {
-            true => self.note_channel(event),
-            false => self.scheduler().event(now(), event),
+        let noted = if made {
+            self.note_channel(event)
+        } else {
+            self.scheduler().event(now(), event)
         };
         if noted.is_err() {
             pr_warn!("no memory for a new channel in the scheduler: its weight does not hold\n");

@@ -95,6 +95,7 @@ pub(super) fn forward(
 /// `NV_ESC_RM_MAP_MEMORY_DMA`: maps memory into a range of a GPU's address space.
 fn map_dma(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
     use nvos46::{FLAGS, H_CLIENT, H_DEVICE, H_DMA, H_MEMORY, LENGTH, OFFSET};
+    let flags = get(FLAGS, bytes)?;
     let map = RmMap {
         client: ClientHandle(get(H_CLIENT, bytes)?),
         device: ObjectHandle(get(H_DEVICE, bytes)?),
@@ -102,8 +103,8 @@ fn map_dma(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<
         memory: ObjectHandle(get(H_MEMORY, bytes)?),
         offset: get(OFFSET, bytes)?,
         length: get(LENGTH, bytes)?,
-        for_kernel: get(FLAGS, bytes)? & nvos::MAP_FOR_KERNEL != 0,
-        of_other_kind: get(FLAGS, bytes)? & nvos::MAP_OF_OTHER_KIND != 0,
+        for_kernel: flags & nvos::MAP_FOR_KERNEL != 0,
+        of_other_kind: flags & nvos::MAP_OF_OTHER_KIND != 0,
     };
     let ticket = call.accounting(|accounting| accounting.begin_rm_map(&map))?;
     let defer = nvos::MAP_DEFERS_TLB_INVALIDATION;

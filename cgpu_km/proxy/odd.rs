@@ -232,8 +232,8 @@ static MEMORY_MAPPER: Odd = Odd {
     ..PLAIN
 };
 
-/// A surface of semaphores keeps its memory (`semsurfConstruct_IMPL()`, sem_surf.c), so it costs as
-/// much again.
+/// A surface of semaphores keeps its memory (`semsurfConstruct_IMPL()`, sem_surf.c), so it costs
+/// something of its own (`Accounting::begin_alloc`).
 static SEMAPHORE_SURFACE: Odd = Odd {
     complete: |request, params| {
         request.uses = [surface::H_SEMAPHORE_MEM, surface::H_MAX_SUBMITTED_MEM]

@@ -16,10 +16,33 @@ use crate::{
         event::{FreeTicket, RefusalCause, Ticket},
         forest::is_scheduled,
         ids::FileId,
+        ledgers::Ledgers,
+        object::Object,
         slots::Slot,
     },
     uapi::Limited,
 };
+
+/// A part of an object takes BAR1, if it is video memory, of which `counted` bytes count already.
+/// Gives the bytes that count more, until the object is gone.
+fn charge_bar1(
+    ledgers: &mut Ledgers,
+    object: &mut Object,
+    part: (u64, u64),
+    counted: u64,
+) -> Result<u64, RefusalCause> {
+    let ledger = object.share.and_then(|share| ledgers.get(share));
+    let Some(ledger) = ledger.filter(|_| object.kind == Kind::VideoMemory) else {
+        return Ok(0);
+    };
+    let whole = ledger.quotas.bar1_bytes(part, object.page);
+    let more = whole.saturating_sub(counted);
+    if !ledgers.count(object.share, Limited::Bar1, more) {
+        return Err(RefusalCause::LimitReached(Limited::Bar1));
+    }
+    object.grow_bar1(more);
+    Ok(more)
+}
 
 impl Accounting {
     /// `NV_ESC_RM_MAP_MEMORY` is about to prepare a file for a mapping of a part of an object, from
@@ -75,20 +98,8 @@ impl Accounting {
             kept.inspect_err(|_| forest.shown.remove(file))?;
             return Ok(());
         }
-        let ledgers = &mut self.accounts.ledgers;
-        let ledger = object.share.and_then(|share| ledgers.get(share));
-        let Some(ledger) = ledger.filter(|_| object.kind == Kind::VideoMemory) else {
-            return Ok(());
-        };
         // A file shows a thing once: of two calls the driver refuses one.
-        let more = ledger
-            .quotas
-            .bar1_bytes(part, object.page)
-            .saturating_sub(*bar1);
-        if !ledgers.count(object.share, Limited::Bar1, more) {
-            return Err(RefusalCause::LimitReached(Limited::Bar1));
-        }
-        object.grow_bar1(more);
+        let more = charge_bar1(&mut self.accounts.ledgers, object, part, *bar1)?;
         *bar1 = bar1.saturating_add(more);
         Ok(())
     }
@@ -97,17 +108,8 @@ impl Accounting {
     /// is video memory, and counts until the object is gone.
     pub(super) fn take_bar1(&mut self, slot: Slot, part: (u64, u64)) -> Result<(), RefusalCause> {
         let object = self.forest.objects.get_mut(slot);
-        let Some(object) = object.filter(|object| object.kind == Kind::VideoMemory) else {
-            return Ok(());
-        };
-        let ledgers = &mut self.accounts.ledgers;
-        let ledger = object.share.and_then(|share| ledgers.get(share));
-        let more = ledger.map_or(0, |ledger| ledger.quotas.bar1_bytes(part, object.page));
-        if !ledgers.count(object.share, Limited::Bar1, more) {
-            return Err(RefusalCause::LimitReached(Limited::Bar1));
-        }
-        object.grow_bar1(more);
-        Ok(())
+        let object = object.ok_or(RefusalCause::UnknownObject)?;
+        charge_bar1(&mut self.accounts.ledgers, object, part, 0).map(drop)
     }
 
     /// `NV_ESC_RM_UNMAP_MEMORY` is about to end mappings of an object. To be handed back to

@@ -13,7 +13,10 @@ use super::{
 use crate::{
     bytes::{put_u32, put_u64},
     control::Control,
-    guest::{rm, tools::at},
+    guest::{
+        rm,
+        tools::{at, Verdict},
+    },
 };
 
 pub(super) const ATTACKS: &[Own] = &[Own {
@@ -31,22 +34,16 @@ const PIECE: u64 = 2 * MIB;
 const PIECES: u64 = 64;
 
 /// How often it reached beyond its memory, and why not more often.
+#[derive(Default)]
 struct Beyond {
     times: usize,
     refused: String,
 }
 
 impl Beyond {
-    fn none() -> Self {
-        Self {
-            times: 0,
-            refused: String::new(),
-        }
-    }
-
-    fn note<T>(&mut self, tried: Result<T, String>) {
+    fn note(&mut self, tried: Verdict) {
         match tried {
-            Ok(_) => self.times += 1,
+            Ok(()) => self.times += 1,
             Err(how) => self.refused = how,
         }
     }
@@ -55,7 +52,7 @@ impl Beyond {
 /// Channels whose control page is not in their memory. The driver clears it.
 fn control_pages(client: &rm::Client) -> Result<Beyond, String> {
     at("group", client.channel_group(GROUP, rm::COMPUTE))?;
-    let mut reached = Beyond::none();
+    let mut reached = Beyond::default();
     for piece in 1..=PIECES {
         for offset in [piece * PIECE, (piece * PIECE).wrapping_neg()] {
             let mut params = at("channel", client.channel_params())?;
