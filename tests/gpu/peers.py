@@ -12,6 +12,7 @@ A case is SHARER/KIND[,KIND]. Kinds: programs/tenant.py. Sharers, all with equal
     hami                HAMi-core (LIBRARY is its libvgpu.so), half each, policy `force`
     cgpu[-PERIOD]       the module's scheduler under a period (latency)
     cgpu+[-PERIOD]      the same, the first tenant of high priority
+    cgpu@MS             the same with a burst of so many milliseconds, instead of the default
 
 Without cases: those of docs/measurements. Needs PyTorch and torchvision."""
 
@@ -141,9 +142,11 @@ def beside_each_other(sharer, kinds, options, folder):
 def in_instances(sharer, kinds, options, log):
     """What tenants say whom the module's scheduler shares the GPU for, and what that did."""
     name, _, period = sharer.partition("-")
+    name, _, burst = name.partition("@")
     weights = ["50+" if name == "cgpu+" else "50"] + ["50"] * (len(kinds) - 1)
     command = [options.bin.resolve() / "cgpu-gpu", "weigh", "--warm-up", str(WARM_UP_S)]
     command += ["--period", period] if period else []
+    command += ["--burst", burst] if burst else []
     command += ["--log", log] if log else []
     words = (" ".join(tenant(kind, options)) for kind in kinds)
     command += [f"{weight}:{program}" for weight, program in zip(weights, words)]
