@@ -9,11 +9,11 @@ use crate::{
     os_interface::{
         self,
         log::{pr_info, pr_warn},
-        CallRoute, Caller, HeldFile, Pages, ProgramMapping, Shown, Unmapped,
+        CallRoute, Caller, HeldFile, Pages, ProgramMapping, RwGuard, Shown, Unmapped,
     },
     policy::{Accounting, Audited, FileId, GpuId, ProcessId, Reason},
     proxy::{
-        self, Call, Errno, FileAt, Held, Host, Part, Returned, Role, Route, Session, UserAddr,
+        self, Call, ClientUse, Errno, FileAt, Held, Host, Part, Returned, Role, Route, Session, UserAddr,
     },
     registry::{Tenant, TenantFile, TenantNode, Unbalanced},
 };
@@ -40,9 +40,23 @@ impl Held for HeldFile<TenantNode> {
     }
 }
 
-impl TenantCall<'_, &Caller<'_>> {
+impl<'a> TenantCall<'a, &Caller<'_>> {
+    /// Waits until a call may work on its client, and keeps away those that may not work beside it.
+    fn use_client(
+        &self,
+        request: u32,
+        parts: &[Part<'_>],
+    ) -> Result<Option<RwGuard<'a>>, Errno> {
+        let argument = parts.first().map(|part| &*part.bytes);
+        let client_use = argument.and_then(|argument| ClientUse::of(request, argument));
+        let tenant = self.tenant;
+        let taken = client_use.map(|client_use| tenant.use_client(client_use));
+        taken.transpose().map_err(errno)
+    }
+
     /// Calls the driver.
     fn pass(&self, request: u32, parts: &mut [Part<'_>], route: CallRoute<'_>) -> Returned {
+        let _client = self.use_client(request, parts)?;
         let answer = self.caller.forward(request, parts, route);
         answer.map_err(errno)
     }
@@ -135,11 +149,13 @@ impl Call for TenantCall<'_, &Caller<'_>> {
             Route::Kernel(gpu) => {
                 // The instance was destroyed while the call was under way.
                 let driver = self.tenant.driver_of(gpu).ok_or(Errno::EINVAL)?;
+                let _client = self.use_client(request, parts)?;
                 driver.device_for(parts).map(|()| 0).map_err(errno)
             }
             Route::Unseen => {
                 // The instance was destroyed while the call was under way.
                 let driver = self.tenant.driver().ok_or(Errno::EINVAL)?;
+                let _client = self.use_client(request, parts)?;
                 driver.control_for(parts).map(|()| 0).map_err(errno)
             }
         }

@@ -37,6 +37,7 @@ pub use base::{
     log,
     random::random,
     rt_mutex::{RtMutex, RtMutexGuard},
+    rw_semaphore::{RwGuard, RwSemaphore},
     thread,
     wait::{sleep_until_signal, OwnTurn, TaskTurn},
 };

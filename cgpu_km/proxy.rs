@@ -26,6 +26,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | `call`, `part` | what a call needs of its system, the structs that go to the driver |
+//! | `client_use` | which calls may run beside each other |
 //! | `copied`, `few` | structs out of the program's memory, short lists |
 //! | `stop` | why a call ends early, and the end of every call |
 //! | `sent`, `owned` | what of the driver's answers is believed, what is the tenant's own |
@@ -39,6 +40,7 @@
 mod alloc;
 mod answer;
 mod call;
+mod client_use;
 mod clients;
 mod control;
 mod copied;
@@ -70,6 +72,7 @@ mod uvm_map;
 mod tests;
 
 pub use call::{Call, Errno, Held, Host, Returned, Role, Route, Session, UserAddr};
+pub use client_use::ClientUse;
 pub use orders::{rebalance, settle};
 pub use part::{FileAt, Gap, Part, PointerAt};
 

@@ -23,6 +23,7 @@
 //! Without instances nothing is held, the driver can be unloaded, and the next command that needs
 //! the GPUs asks for them anew.
 
+mod client_locks;
 mod driver_refusals;
 mod endpoint;
 mod gpu;
@@ -31,6 +32,7 @@ mod seldom;
 mod shared_data;
 mod tenant;
 
+pub use client_locks::Alone;
 pub use endpoint::{TenantFile, TenantNode};
 pub use gpu::{HostGpu, Overcommit};
 pub use instance::{TenantInstance, Unbalanced};

@@ -9,12 +9,13 @@ use crate::{
         Shown, Unmapped, UserAddr,
     },
     policy::sched::InstanceId,
-    registry::{TenantFile, TenantNode},
+    registry::{Alone, TenantFile, TenantNode},
 };
 use kernel::{prelude::*, sync::Arc};
 
 impl os_interface::Endpoint for TenantNode {
     type File = TenantFile;
+    type Closing<'a> = Alone<'a>;
 
     fn backing(&self) -> Result<Arc<BackingFile>> {
         Self::backing(self)
@@ -117,8 +118,8 @@ impl os_interface::Endpoint for TenantNode {
         unmapped(file, gone, how);
     }
 
-    fn closing(file: &TenantFile) {
-        file.closing();
+    fn closing(file: &TenantFile) -> Option<Alone<'_>> {
+        file.closing()
     }
 
     fn release(file: TenantFile) {

@@ -12,6 +12,7 @@ pub mod log;
 pub(super) mod one_file;
 pub(super) mod random;
 pub(super) mod rt_mutex;
+pub(super) mod rw_semaphore;
 pub mod thread;
 pub(super) mod user;
 pub(super) mod vma;

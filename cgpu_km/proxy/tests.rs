@@ -4,6 +4,7 @@
 
 mod answers;
 mod capabilities;
+mod client_use;
 mod clients;
 mod doorbell;
 mod events;

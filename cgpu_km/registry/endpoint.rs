@@ -2,6 +2,7 @@
 //! The object behind a tenant's node, and its open files.
 
 use super::{
+    client_locks::Alone,
     instance::TenantInstance,
     shared_data::SharedData,
     tenant::{Door, Tenant, TenantState},
@@ -195,10 +196,11 @@ impl TenantFile {
     }
 
     /// It is closed, and the driver is going to free the clients that were made on it: ends the
-    /// mappings of all that is in them.
-    pub fn closing(&self) {
+    /// mappings of all that is in them. Until the driver has done so, what this returns keeps calls
+    /// away from them.
+    pub fn closing(&self) -> Option<Alone<'_>> {
         if !matches!(*self.endpoint, TenantNode::Control(_)) {
-            return;
+            return None;
         }
         let tenant = self.tenant();
         let mut at = 0;
@@ -207,6 +209,7 @@ impl TenantFile {
             tenant.end_mappings(shown);
             tenant.with_accounting(|accounting| accounting.end_shown(shown));
         }
+        Some(tenant.end_clients_of(self.id))
     }
 
     /// The page that its tenant is shown in the place of the one in `frame`; `None` if that is no

@@ -7,6 +7,7 @@
 //! "take it away" are one step, and no file can be opened in between.
 
 use super::{
+    client_locks::{Alone, ClientLocks, LockSet},
     driver_refusals::DriverRefusals,
     gpu::HostGpu,
     shared_data::{MemoryView, SharedData},
@@ -17,11 +18,12 @@ use crate::{
         self,
         rmapi::KernelClient,
         shared_page::{DriverPage, Shadow},
-        BackingFile, Changes, Frame, OpenFile, OwnTurn, TaskTurn, Worker,
+        BackingFile, Changes, Frame, OpenFile, OwnTurn, RwGuard, TaskTurn, Worker,
     },
     policy::{
         sched::InstanceId, Accounting, ContextCost, FbView, FileId, GpuId, GpuSize, ManagedMode,
     },
+    proxy::ClientUse,
     uapi::{Cause, Name},
 };
 use kernel::{
@@ -41,6 +43,9 @@ pub struct Tenant {
     clients: Arc<TaskTurn>,
     /// The task that has a worker do something.
     jobs: Arc<TaskTurn>,
+    /// Calls of one client of the driver's, which are kept apart.
+    #[pin]
+    client_locks: ClientLocks,
     /// Calls that the driver has refused.
     refusals: DriverRefusals,
     /// Taken after a GPU's division. Held for computations only, never over a call of the driver, a
@@ -196,6 +201,7 @@ impl Tenant {
                 changes,
                 clients,
                 jobs,
+                client_locks <- ClientLocks::new(),
                 refusals: DriverRefusals::new(),
                 state <- new_mutex!(TenantState {
                     accounting: Accounting::new(os_interface::random()),
@@ -382,6 +388,20 @@ impl Tenant {
     /// queue is no longer than there are tenants.
     pub fn jobs(&self) -> Result<OwnTurn<'_>> {
         self.jobs.take()
+    }
+
+    /// Waits until a call may work on its client of the driver's. It fails if the calling task is
+    /// killed while it waits. A task does so for one call at a time.
+    pub fn use_client(&self, client_use: ClientUse) -> Result<RwGuard<'_>> {
+        self.client_locks.take(client_use)
+    }
+
+    /// Waits until no call works on the clients that were made on one of its files, and keeps
+    /// others away from them.
+    pub(super) fn end_clients_of(&self, file: FileId) -> Alone<'_> {
+        let mut set = LockSet::default();
+        self.look(|accounting| accounting.clients_of(file, |client| set.add(client)));
+        self.client_locks.take_alone(set)
     }
 
     /// The driver's kernel interface, by any of its GPUs: it is the same.

@@ -10,7 +10,66 @@
  * legacy) names a client that is only looked up, never compared with the
  * caller's file.
  */
+#include <linux/delay.h>
+#include <linux/module.h>
 #include "fake.h"
+
+static bool slow_lookup;
+module_param(slow_lookup, bool, 0644);
+MODULE_PARM_DESC(slow_lookup, "Controls take a millisecond to look for their object");
+
+static uint freed_in_lookup;
+module_param(freed_in_lookup, uint, 0644);
+MODULE_PARM_DESC(freed_in_lookup, "How often it was freed meanwhile");
+
+/* A control that looks for its object. */
+struct looker {
+	struct list_head list;
+	u32 client;
+	u32 object;
+	bool freed;
+};
+
+/* Under rm_lock. */
+static LIST_HEAD(lookers);
+
+/*
+ * interface/deprecated/rmapi_deprecated_control.c:
+ * RmDeprecatedGetControlHandler() follows pointers to the client and the
+ * object of every control, and takes no lock for it. Nothing that is free is
+ * touched here: who looks is noted, and frees meanwhile are counted.
+ */
+static void look_without_lock(u32 hclient, u32 hobject)
+{
+	struct looker looker = { .client = hclient, .object = hobject };
+	struct fake_client *client;
+
+	if (!READ_ONCE(slow_lookup))
+		return;
+	mutex_lock(&rm_lock);
+	client = fake_client(hclient);
+	if (!client || !fake_object(client, hobject)) {
+		mutex_unlock(&rm_lock);
+		return;
+	}
+	list_add(&looker.list, &lookers);
+	mutex_unlock(&rm_lock);
+	usleep_range(1000, 2000);
+	mutex_lock(&rm_lock);
+	list_del(&looker.list);
+	freed_in_lookup += looker.freed;
+	mutex_unlock(&rm_lock);
+}
+
+void fake_lookup_freed(const struct fake_object *o)
+{
+	struct looker *looker;
+
+	list_for_each_entry(looker, &lookers, list)
+		if (looker->client == o->client->handle &&
+		    looker->object == o->handle)
+			looker->freed = true;
+}
 
 /*
  * Sizes of controls that are answered from recordings, for the size check;
@@ -234,6 +293,7 @@ void fake_control(struct nvos54 *p, const struct fake_sec *sec,
 	log->what = p->cmd;
 	log->client = p->client;
 	log->object = p->object;
+	look_without_lock(p->client, p->object);
 	p->status = control(p, sec, log);
 	log->status = p->status;
 }

@@ -146,6 +146,7 @@ static void free_leaf(struct fake_object *o)
 		o->mem->holders--;
 		fake_mem_put(o->mem);
 	}
+	fake_lookup_freed(o);
 	list_del(&o->sibling);
 	xa_erase(&o->client->objects, o->handle);
 	fake_free(o);

@@ -320,6 +320,40 @@ void cgpu_shim_rt_mutex_unlock(struct rt_mutex *lock)
 	rt_mutex_unlock(lock);
 }
 
+/* Those of one class are of different tenants: no task holds two. */
+CGPU_FITS(struct rw_semaphore, cgpu_rw_semaphore);
+void cgpu_shim_rwsem_init(struct rw_semaphore *lock, unsigned int class)
+{
+	static struct lock_class_key classes[CGPU_RWSEM_CLASSES];
+
+	__init_rwsem(lock, "cgpu_rw_semaphore", &classes[class % CGPU_RWSEM_CLASSES]);
+}
+
+int cgpu_shim_rwsem_read(struct rw_semaphore *lock)
+{
+	return down_read_killable(lock);
+}
+
+int cgpu_shim_rwsem_write(struct rw_semaphore *lock)
+{
+	return down_write_killable(lock);
+}
+
+void cgpu_shim_rwsem_write_always(struct rw_semaphore *lock)
+{
+	down_write(lock);
+}
+
+void cgpu_shim_rwsem_read_end(struct rw_semaphore *lock)
+{
+	up_read(lock);
+}
+
+void cgpu_shim_rwsem_write_end(struct rw_semaphore *lock)
+{
+	up_write(lock);
+}
+
 unsigned long cgpu_shim_page_to_pfn(struct page *page)
 {
 	return page_to_pfn(page);

@@ -11,6 +11,7 @@
 #include <linux/module.h>
 #include <linux/pid.h>
 #include <linux/rtmutex.h>
+#include <linux/rwsem.h>
 #include <linux/sched.h>
 #include <linux/semaphore.h>
 #include <linux/workqueue.h>
@@ -71,6 +72,14 @@ void cgpu_shim_rt_mutex_init(struct rt_mutex *lock);
 void cgpu_shim_rt_mutex_lock(struct rt_mutex *lock);
 bool cgpu_shim_rt_mutex_trylock(struct rt_mutex *lock);
 void cgpu_shim_rt_mutex_unlock(struct rt_mutex *lock);
+/* Without lockdep a class has no size, so an array of them does not tell how many it has. */
+#define CGPU_RWSEM_CLASSES 8
+void cgpu_shim_rwsem_init(struct rw_semaphore *lock, unsigned int class);
+int cgpu_shim_rwsem_read(struct rw_semaphore *lock);
+int cgpu_shim_rwsem_write(struct rw_semaphore *lock);
+void cgpu_shim_rwsem_write_always(struct rw_semaphore *lock);
+void cgpu_shim_rwsem_read_end(struct rw_semaphore *lock);
+void cgpu_shim_rwsem_write_end(struct rw_semaphore *lock);
 unsigned long cgpu_shim_page_to_pfn(struct page *page);
 struct page *cgpu_shim_get_frame(unsigned long frame);
 void cgpu_shim_put_page(struct page *page);

@@ -179,6 +179,19 @@ pub fn hold_maps(on: bool) -> Result<(), String> {
     parameter("hold_maps", u32::from(on))
 }
 
+/// Runs `work` while controls take a millisecond to look for their object. Returns as well how often
+/// the object was freed in that time.
+pub fn with_slow_lookup<T>(work: impl FnOnce() -> T) -> Result<(T, u32), String> {
+    parameter("freed_in_lookup", 0)?;
+    parameter("slow_lookup", 1)?;
+    let result = work();
+    parameter("slow_lookup", 0)?;
+    let path = format!("{PARAMETERS}/freed_in_lookup");
+    let freed = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+    let freed = freed.trim().parse();
+    Ok((result, freed.map_err(|e| format!("{path}: {e}"))?))
+}
+
 /// Whether the driver has an interface for other kernel modules, for who asks from now on.
 pub fn kernel_rmapi(on: bool) -> Result<(), String> {
     parameter("kernel_rmapi", u32::from(on))

@@ -31,6 +31,7 @@ mod host_memory;
 mod limits;
 mod lists;
 mod log;
+mod lookup;
 mod neighbours;
 mod rest;
 mod scene;
@@ -167,6 +168,7 @@ fn own() -> impl Iterator<Item = &'static Own> {
         across::ATTACKS,
         beyond::ATTACKS,
         crowds::ATTACKS,
+        lookup::ATTACKS,
     ]
     .into_iter()
     .flatten()

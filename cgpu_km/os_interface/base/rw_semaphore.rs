@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A lock that many tasks share, or one has alone (`struct rw_semaphore`, kernel/locking/rwsem.c).
+//! The kernel's Rust types have none.
+//!
+//! Who waits for it is served before those that come later, so nobody who shares it keeps out for
+//! ever who wants it alone.
+
+use super::extra;
+use kernel::{
+    error::to_result,
+    prelude::*,
+    types::{NotThreadSafe, Opaque},
+};
+
+/// Such a lock. It guards what the driver does, so there is no data in it.
+#[pin_data]
+pub struct RwSemaphore {
+    #[pin]
+    inner: Opaque<extra::cgpu_rw_semaphore>,
+}
+
+// SAFETY: The kernel's lock may be used by any task.
+unsafe impl Send for RwSemaphore {}
+// SAFETY: Everything that is shared of it is behind its own spinlock.
+unsafe impl Sync for RwSemaphore {}
+
+/// The calling task has the lock, with others or alone. Dropping this gives it back, on that task.
+pub struct RwGuard<'a> {
+    lock: &'a RwSemaphore,
+    alone: bool,
+    _task: NotThreadSafe,
+}
+
+impl RwSemaphore {
+    /// Classes of locks that [`Self::new`] knows.
+    pub const CLASSES: usize = extra::CGPU_RWSEM_CLASSES as usize;
+
+    /// A lock that nobody has. A task may hold several at a time if it takes them in the order of
+    /// their classes, which are below [`Self::CLASSES`].
+    pub fn new(class: usize) -> impl PinInit<Self> {
+        // CAST: it is below `CLASSES`; the C code takes the rest of any other.
+        let class = class as c_uint;
+        pin_init!(Self {
+            inner <- Opaque::ffi_init(move |slot: *mut extra::cgpu_rw_semaphore| {
+                // SAFETY: `slot` is a valid, pinned place for the lock.
+                unsafe { extra::cgpu_shim_rwsem_init(slot.cast(), class) };
+            }),
+        })
+    }
+
+    /// Takes the lock beside others who share it; `EINTR` if the calling task is killed while it
+    /// waits.
+    pub fn share(&self) -> Result<RwGuard<'_>> {
+        // SAFETY: `new` initialized the lock.
+        to_result(unsafe { extra::cgpu_shim_rwsem_read(self.inner.get().cast()) })?;
+        Ok(self.taken(false))
+    }
+
+    /// Takes the lock alone; `EINTR` if the calling task is killed while it waits.
+    pub fn alone(&self) -> Result<RwGuard<'_>> {
+        // SAFETY: `new` initialized the lock.
+        to_result(unsafe { extra::cgpu_shim_rwsem_write(self.inner.get().cast()) })?;
+        Ok(self.taken(true))
+    }
+
+    /// Takes the lock alone, whatever comes.
+    pub fn alone_always(&self) -> RwGuard<'_> {
+        // SAFETY: `new` initialized the lock.
+        unsafe { extra::cgpu_shim_rwsem_write_always(self.inner.get().cast()) };
+        self.taken(true)
+    }
+
+    fn taken(&self, alone: bool) -> RwGuard<'_> {
+        RwGuard {
+            lock: self,
+            alone,
+            _task: NotThreadSafe,
+        }
+    }
+}
+
+impl Drop for RwGuard<'_> {
+    fn drop(&mut self) {
+        let lock = self.lock.inner.get().cast();
+        if self.alone {
+            // SAFETY: The calling task has taken the lock so.
+            unsafe { extra::cgpu_shim_rwsem_write_end(lock) };
+        } else {
+            // SAFETY: The calling task has taken the lock so.
+            unsafe { extra::cgpu_shim_rwsem_read_end(lock) };
+        }
+    }
+}

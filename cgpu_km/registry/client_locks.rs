@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The locks that keep calls on one client of the driver's apart ([`crate::proxy::ClientUse`]).
+//!
+//! A tenant has a few of them, and a client's handle says which one is its own: handles that follow
+//! each other have different ones. They are a tenant's, so no tenant waits for another's call.
+
+use crate::{
+    nvidia::handle::ClientHandle,
+    os_interface::{RwGuard, RwSemaphore},
+    proxy::ClientUse,
+};
+use kernel::prelude::*;
+
+/// A tenant's locks.
+#[pin_data]
+pub(super) struct ClientLocks {
+    #[pin]
+    locks: [RwSemaphore; RwSemaphore::CLASSES],
+}
+
+/// Which of them, a bit for each.
+#[derive(Clone, Copy, Default)]
+pub(super) struct LockSet(u8);
+
+/// The calling task has some of them alone.
+pub struct Alone<'a> {
+    _held: [Option<RwGuard<'a>>; RwSemaphore::CLASSES],
+}
+
+impl LockSet {
+    /// Adds that of a client.
+    pub(super) fn add(&mut self, client: ClientHandle) {
+        self.0 |= 1 << place(client);
+    }
+}
+
+impl ClientLocks {
+    /// Locks that nobody has.
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            locks <- pin_init::pin_init_array_from_fn(RwSemaphore::new),
+        })
+    }
+
+    /// Takes a client's lock as a call needs it; `EINTR` if the calling task is killed while it
+    /// waits. A task has one of them at a time.
+    pub(super) fn take(&self, client_use: ClientUse) -> Result<RwGuard<'_>> {
+        let lock = self.locks.get(place(client_use.client)).ok_or(EINVAL)?;
+        if client_use.alone {
+            lock.alone()
+        } else {
+            lock.share()
+        }
+    }
+
+    /// Takes these alone, whatever comes.
+    pub(super) fn take_alone(&self, set: LockSet) -> Alone<'_> {
+        let mut at = 0..;
+        let held = self.locks.each_ref().map(|lock| {
+            let place = at.next().unwrap_or(0);
+            (set.0 & 1 << place != 0).then(|| lock.alone_always())
+        });
+        Alone { _held: held }
+    }
+}
+
+/// The place of a client's lock.
+fn place(client: ClientHandle) -> usize {
+    // CAST: it is below the number of locks.
+    (client.0 % RwSemaphore::CLASSES as u32) as usize
+}
