@@ -7,7 +7,7 @@ use crate::{
     names::{Uid, DRIVER},
     quantity::{self, QuantityError},
 };
-use cgpu_client::capabilities::Capabilities;
+use cgpu_client::{capabilities::Capabilities, text::enumerate};
 use cgpu_uapi::{capability, ManagedMode, Priority, WEIGHT_DEFAULT, WEIGHT_MAX};
 use k8s_openapi::{
     api::resource::v1::{
@@ -17,6 +17,9 @@ use k8s_openapi::{
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The source of a class's configuration.
+const FROM_CLASS: &str = "FromClass";
 
 /// An instance of a claim on one GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,6 +111,13 @@ pub enum PlanError {
     /// Not a weight.
     #[error("the allocation of {0} has a weight that is not between 1 and {WEIGHT_MAX}")]
     BadWeight(String),
+    /// A scheduler that does not say to which class parameters belong.
+    #[error(
+        "the claim's requests are of the classes {0}, and the allocation does not say for which of \
+         them the parameters of a class are; kube-scheduler says it from 1.34.2 on: update it and \
+         make the claim anew, or ask for one class"
+    )]
+    MixedClasses(String),
     /// Opaque parameters.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -138,6 +148,11 @@ pub fn plan(
     let results = results.unwrap_or_default();
     let configs = devices.and_then(|d| d.config.as_deref());
     let configs = configs.unwrap_or_default();
+    let classes = classes(claim, results);
+    if classes.len() > 1 && configs.iter().any(is_of_some_class) {
+        let classes: Vec<_> = classes.into_iter().collect();
+        return Err(PlanError::MixedClasses(enumerate(&classes, "and")));
+    }
     let mut shares = Vec::new();
     let mut seen = BTreeSet::new();
     for result in results.iter().filter(|result| result.driver == DRIVER) {
@@ -214,6 +229,36 @@ fn capacity<'a>(consumed: &'a BTreeMap<String, Quantity>, name: &str) -> Option<
         .or_else(|| consumed.get(&format!("{DRIVER}/{name}")))
 }
 
+/// The classes of the requests that were allocated; of a prioritized list that of its choice.
+fn classes<'a>(
+    claim: &'a ResourceClaim,
+    results: &[DeviceRequestAllocationResult],
+) -> BTreeSet<&'a str> {
+    let requests = claim.spec.devices.iter();
+    let requests = requests.flat_map(|devices| devices.requests.iter().flatten());
+    let named = requests.flat_map(|request| {
+        let exactly = request.exactly.iter();
+        let exactly = exactly.map(|e| (request.name.clone(), &*e.device_class_name));
+        let choices = request.first_available.iter().flatten();
+        let choices = choices.map(|choice| {
+            let name = format!("{}/{}", request.name, choice.name);
+            (name, &*choice.device_class_name)
+        });
+        exactly.chain(choices)
+    });
+    let allocated = |name: &str| results.iter().any(|result| result.request == name);
+    let allocated = named.filter(|(name, _)| allocated(name));
+    allocated.map(|(_, class)| class).collect()
+}
+
+/// Whether a configuration of this driver comes from a class, and for all requests. With several
+/// classes only a scheduler before 1.34.2 says so, of each class's: kubernetes#134793.
+fn is_of_some_class(config: &DeviceAllocationConfiguration) -> bool {
+    let ours = config.opaque.as_ref().is_some_and(|o| o.driver == DRIVER);
+    let for_all = config.requests.as_deref().unwrap_or_default().is_empty();
+    ours && for_all && config.source == FROM_CLASS
+}
+
 /// The configurations of class and claim for a request. The scheduler says which is whose.
 fn config(
     request: &str,
@@ -227,7 +272,7 @@ fn config(
     };
     let merged = |from_class: bool| {
         let own = configs.iter().filter(about);
-        let own = own.filter(|config| (config.source == "FromClass") == from_class);
+        let own = own.filter(|config| (config.source == FROM_CLASS) == from_class);
         let opaque = own.filter_map(|config| config.opaque.as_ref());
         let mut ours = opaque.filter(|opaque| opaque.driver == DRIVER);
         ours.try_fold(GpuConfig::default(), |earlier, opaque| {
@@ -235,4 +280,82 @@ fn config(
         })
     };
     Ok(merged(true)?.asked_by(merged(false)?, allowed)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpus::NodeGpu;
+    use serde_json::{json, Value};
+
+    const UID: &str = "7b2ea4b2-0000-4000-8000-00000000000f";
+
+    fn inventory() -> Inventory {
+        let gpu = |minor| NodeGpu {
+            minor,
+            uuid: format!("GPU-{minor}"),
+            pci: format!("0000:0{minor}:00.0"),
+            product: None,
+            memory_bytes: 1 << 37,
+            largest_bytes: 1 << 37,
+            weight: 100,
+            instances: 64,
+        };
+        Inventory {
+            driver: "580.142".to_owned(),
+            gpus: vec![gpu(0), gpu(1)],
+        }
+    }
+
+    /// A configuration that asks for high priority.
+    fn high(source: &str, requests: Value) -> Value {
+        json!([{"source": source, "requests": requests, "opaque": {"driver": DRIVER, "parameters": {
+            "apiVersion": "cgpu.io/v1alpha1", "kind": "GpuConfig", "priority": "high"}}}])
+    }
+
+    /// Which shares have high priority: one of the class "urgent", and one of a list that may
+    /// choose the class "huge" and has chosen this one.
+    fn planned(chosen: &str, configs: Value) -> Result<Vec<bool>, String> {
+        let result = |request, device| {
+            json!({"request": request, "driver": DRIVER, "pool": "node1", "device": device,
+                "consumedCapacity": {"memory": "8Gi"}})
+        };
+        let results = [result("a", "gpu-0"), result("b/small", "gpu-1")];
+        let choice = |name, class| json!({"name": name, "deviceClassName": class});
+        let claim = json!({
+            "metadata": {"namespace": "team-a", "name": "train", "uid": UID},
+            "spec": {"devices": {"requests": [
+                {"name": "a", "exactly": {"deviceClassName": "urgent"}},
+                {"name": "b", "firstAvailable": [choice("large", "huge"), choice("small", chosen)]},
+            ]}},
+            "status": {"allocation": {"devices": {"results": results, "config": configs}}},
+        });
+        let claim = serde_json::from_value(claim).expect("a claim");
+        let uid = Uid::new(UID).expect("a uid");
+        let planned = plan(&claim, &uid, "node1", &inventory(), Allowed::default());
+        let high = Priority::High.number();
+        let is_high = |plan: Plan| plan.shares.iter().map(|s| s.priority == high).collect();
+        planned.map(is_high).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn no_share_gets_another_class_words() {
+        for (chosen, configs, expected) in [
+            ("plain", high("FromClass", json!(["a"])), [true, false]),
+            ("plain", json!([]), [false, false]),
+            // Kubernetes 1.37 leaves the requests out where the class is that of all.
+            ("urgent", high("FromClass", json!([])), [true, true]),
+        ] {
+            assert_eq!(planned(chosen, configs), Ok(expected.to_vec()), "{chosen}");
+        }
+        // Before 1.34.2 the scheduler named no requests.
+        for requests in [json!([]), json!(null)] {
+            let why = planned("plain", high("FromClass", requests)).expect_err("refused");
+            assert!(why.contains("of the classes plain and urgent"), "{why}");
+            assert!(why.contains("1.34.2"), "{why}");
+        }
+        // A claim's own words are for all.
+        let why = planned("plain", high("FromClaim", json!([]))).expect_err("refused");
+        assert!(why.contains("a high priority"), "{why}");
+    }
 }
