@@ -198,7 +198,7 @@ impl Tenants {
         }
         let made = self.make_all(&*control, uid, plan, &there, complete);
         let made = made.and_then(|()| {
-            self.journal.complete(uid, plan)?;
+            self.journal.complete(uid)?;
             self.node.mount_cgpufs()?;
             self.write_cdi(&*control, uid)
         });

@@ -70,6 +70,7 @@ impl FakeNode {
         files(&self.root.join("cdi"))
     }
 
+    /// Plans and marks of claims.
     pub(crate) fn journal(&self) -> Vec<PathBuf> {
         files(&self.root.join("run/claims"))
     }
