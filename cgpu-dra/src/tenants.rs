@@ -193,7 +193,8 @@ impl Tenants {
         let was_known = self.journal.knows(uid);
         let there = of_claim(&*control, uid).map_err(TenantError::Control)?;
         let complete = self.journal.is_complete(uid);
-        if !complete || there.len() < plan.shares.len() {
+        // Somebody may have made one of the claim's name on a GPU that it has no share of.
+        if !complete || plan.shares.iter().any(|share| !is_there(&there, share)) {
             self.journal.add(uid, plan)?;
         }
         let made = self.make_all(&*control, uid, plan, &there, complete);
@@ -228,8 +229,7 @@ impl Tenants {
             let name = Name::new(&uid.instance()).ok_or(failed(Errno::EILSEQ))?;
             let key = InstanceKey::new(name, share.minor);
             let flags = self.flags();
-            let is_there = there.iter().any(|i| i.key.gpu_minor == share.minor);
-            match (is_there, complete) {
+            match (is_there(there, share), complete) {
                 (false, _) => make(control, key, share, flags).map_err(failed)?,
                 (true, false) => adjust(control, key, share, flags).map_err(failed)?,
                 (true, true) => {}
@@ -369,6 +369,12 @@ fn of_claim(control: &dyn Control, uid: &Uid) -> Result<Vec<Instance>, Errno> {
     instances.retain(|i| i.key.name.as_str() == Some(&name));
     instances.sort_by_key(|i| i.key.gpu_minor);
     Ok(instances)
+}
+
+/// Whether one of a claim's instances is on the GPU of a share.
+fn is_there(instances: &[Instance], share: &Share) -> bool {
+    let mut minors = instances.iter().map(|i| i.key.gpu_minor);
+    minors.any(|minor| minor == share.minor)
 }
 
 /// Makes an instance of a share.

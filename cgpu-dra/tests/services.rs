@@ -326,6 +326,23 @@ async fn half_made_instance_is_completed() {
     assert_eq!(is_high(), (false, BURST_OF_GPU));
 }
 
+/// There are as many instances as shares, and one share has none.
+#[tokio::test]
+async fn instance_elsewhere_takes_the_mark_off() {
+    let node = FakeNode::new(2);
+    let mut driver = with_one_share(&node).await;
+    assert!(written(&node, "complete").is_file());
+    node.with(|s| {
+        s.instances[0].key.gpu_minor = 1;
+        s.fail(Op::SetCompute, 0, Errno::EIO);
+    });
+    let refused = driver.prepare().await;
+    assert!(refused.error.contains("EIO"), "{}", refused.error);
+    assert!(written(&node, "json").is_file() && !written(&node, "complete").exists());
+    assert_eq!(driver.prepare().await.error, "");
+    assert!(written(&node, "complete").is_file());
+}
+
 #[tokio::test]
 async fn a_stop_at_any_point_leaves_nothing() {
     // The control device refuses each of its calls in turn.
