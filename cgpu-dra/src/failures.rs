@@ -17,6 +17,9 @@ const OF_PROGRAMS: [u32; 6] = [13, 31, 43, 45, 68, 109];
 /// could not be contained, a GSP that does not answer.
 const DEADLY: [u32; 5] = [48, 79, 95, 119, 120];
 
+/// The effect of a taint that keeps new pods away and evicts none.
+pub const NO_SCHEDULE: &str = "NoSchedule";
+
 /// How long the driver has to be silent before it is gone. Pods are evicted then, and a look may
 /// fail for want of memory or files.
 pub const PATIENCE: Duration = Duration::from_secs(6);
@@ -50,7 +53,7 @@ impl Failure {
     /// The taint's effect: new pods stay away, and those that cannot go on are removed.
     pub fn effect(self) -> &'static str {
         match self {
-            Self::Xid(number) if !DEADLY.contains(&number) => "NoSchedule",
+            Self::Xid(number) if !DEADLY.contains(&number) => NO_SCHEDULE,
             _ => "NoExecute",
         }
     }

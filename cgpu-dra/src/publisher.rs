@@ -166,7 +166,7 @@ impl Publisher {
         match (self.never_seen(), gone) {
             (false, _) => slices::devices(&self.last, &failed),
             (true, false) => self.before.clone(),
-            (true, true) => slices::gone(&self.before),
+            (true, true) => slices::awaited(&self.before),
         }
     }
 

@@ -7,7 +7,7 @@
 //! apart, and none is above the value.
 
 use crate::{
-    failures::Failure,
+    failures::{Failure, NO_SCHEDULE},
     gpus::{Inventory, NodeGpu},
     names::DRIVER,
     quantity,
@@ -161,10 +161,15 @@ fn taint(failure: &Failure) -> DeviceTaint {
     }
 }
 
-/// Devices of an earlier slice whose driver is gone.
-pub fn gone(devices: &[Device]) -> Vec<Device> {
+/// Devices of an earlier slice whose driver has not answered yet. After a boot it may still be
+/// built or loaded, and a pod that is evicted is deleted: so only new pods stay away.
+pub fn awaited(devices: &[Device]) -> Vec<Device> {
+    let taint = DeviceTaint {
+        effect: NO_SCHEDULE.to_owned(),
+        ..taint(&Failure::DriverGone)
+    };
     let tainted = |device: &Device| Device {
-        taints: Some(vec![taint(&Failure::DriverGone)]),
+        taints: Some(vec![taint.clone()]),
         ..device.clone()
     };
     devices.iter().map(tainted).collect()
@@ -334,15 +339,25 @@ mod tests {
     }
 
     #[test]
-    fn gpus_of_a_gone_driver_stay_tainted() {
-        let failed = BTreeMap::from([("0000:29:00.0".to_owned(), Failure::Xid(94))]);
-        let before = devices(&gpu(1 << 40, 100, 64), &failed);
-        let taints = gone(&before)[0].taints.clone().expect("tainted");
-        let [taint] = &taints[..] else {
-            panic!("{taints:?}");
+    fn awaited_driver_evicts_nobody() {
+        let taints = |devices: Vec<Device>| {
+            let taints = devices[0].taints.iter().flatten();
+            let told: Vec<_> = taints.map(|t| (t.key.clone(), t.effect.clone())).collect();
+            told
         };
-        assert_eq!(taint.key, "gpu.cgpu.io/driver-gone");
-        assert_eq!(taint.effect, "NoExecute");
+        let tainted = |key: &str, effect: &str| [(format!("{DRIVER}/{key}"), effect.to_owned())];
+        let with = |failure| {
+            let failed = BTreeMap::from([("0000:29:00.0".to_owned(), failure)]);
+            devices(&gpu(1 << 40, 100, 64), &failed)
+        };
+        for failure in [Failure::Xid(79), Failure::DriverGone] {
+            let before = with(failure);
+            assert_eq!(taints(before.clone()), tainted(failure.key(), "NoExecute"));
+            assert_eq!(
+                taints(awaited(&before)),
+                tainted("driver-gone", "NoSchedule")
+            );
+        }
     }
 
     #[test]
