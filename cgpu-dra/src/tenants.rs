@@ -113,6 +113,14 @@ pub fn said(errno: Errno) -> String {
         Some(Cause::DriverMissing) => "the NVIDIA driver does not answer",
         Some(Cause::UnknownDriver) => "the module does not know the running NVIDIA driver",
         Some(Cause::NoSuchGpu) => "the GPU is not there",
+        Some(Cause::NoKernelInterface) => {
+            "the driver's interface for other kernel modules cannot be used; `dmesg | grep \
+             cgpu_km` says why"
+        }
+        Some(Cause::Malformed | Cause::UnknownCommand) => {
+            "the loaded module does not understand this version of cgpu-dra; install both from \
+             the same release"
+        }
         Some(Cause::NotPermitted) => "this takes the node's root",
         _ => return format!("{errno:?} ({})", errno.desc()),
     };
