@@ -205,7 +205,7 @@ impl Accounting {
         while let Some(hold) = self.mapped_hosts.take_of(file) {
             self.accounts.release(hold);
         }
-        self.ranges.close(file);
+        self.close_ranges(file);
         self.close_os_events(file);
         self.close_managed(file);
         while let Some(hold) = self.exports.take_of(file) {

@@ -12,6 +12,9 @@
 //!   does no harm: nothing is mapped there.
 //! * If a call for a range failed, the status may be a lie, and the range may be there or not. The
 //!   file is *lost* from then on: its mappings are judged by what is certain without ranges.
+//! * Each record costs what the driver's own takes ([`RANGE_STRUCT`]). In a lost file none goes
+//!   before the file is closed, and one stands for all ranges that begin at its address: the driver
+//!   has no two at once there.
 //! * A call for a range that another call is making or freeing is refused, as if it had come before
 //!   that one, or after it.
 
@@ -26,6 +29,10 @@ use crate::policy::{
 
 /// Most ranges of one tenant. CUDA makes one for each piece of memory, of 2 MiB or more.
 const MOST_RANGES: usize = 1 << 18;
+
+/// Bytes of the host's memory that the driver takes for a range. Since 550 there is a tree with a
+/// lock in it for each of 256 GPUs (`gpu_ranges`, uvm_va_range.h), in 535 for 32.
+pub(super) const RANGE_STRUCT: u64 = 16 << 10;
 
 /// Ranges begin and end on multiples of this (`uvm_api_range_invalid_4k()`, uvm_api.h).
 const ALIGNMENT: u64 = 4096;
@@ -71,9 +78,17 @@ pub(super) struct Ranges {
 }
 
 /// A range that the driver is being asked for. It must be handed back to `Accounting::end_range`.
+/// `None`: there is a record for its address.
 #[derive(Debug)]
 #[must_use = "a range is not there until its ticket is handed back"]
 pub struct RangeTicket(Option<Ref>);
+
+impl RangeTicket {
+    /// It has a new record, which costs [`RANGE_STRUCT`].
+    pub(super) fn is_new(&self) -> bool {
+        self.0.is_some()
+    }
+}
 
 /// The meaning of a call to free a range (`UVM_FREE`).
 #[derive(Debug)]
@@ -125,12 +140,12 @@ impl Ranges {
         }
     }
 
-    /// Takes a record out.
-    fn take(&mut self, name: Ref) {
+    /// Takes a record out, if it is there.
+    fn take(&mut self, name: Ref) -> bool {
         let found = self.records.find(name);
         let found = found.and_then(|slot| Some((slot, self.records.get(slot)?)));
         let Some((slot, range)) = found else {
-            return;
+            return false;
         };
         if range.life == RangeLife::Lost {
             lower(&mut self.lost, 1);
@@ -138,10 +153,11 @@ impl Ranges {
         let path = self.records.path(range.key());
         self.records.unlink(slot, &path);
         self.records.discard(slot);
+        true
     }
 
     /// The file of a range is lost. The range's own record says so from now on, since there may be
-    /// no memory for another one.
+    /// no memory for another one. (It goes on costing what it did: the range may be there.)
     fn lose(&mut self, name: Ref) {
         let found = self.records.find(name);
         let found = found.and_then(|slot| Some((slot, self.records.get(slot)?)));
@@ -150,7 +166,7 @@ impl Ranges {
             return;
         };
         if self.is_lost(file) {
-            self.take(name);
+            self.set(name, RangeLife::Here);
             return;
         }
         let path = self.records.path(key);
@@ -173,14 +189,17 @@ impl Ranges {
         let whole = (base | length) % ALIGNMENT == 0 && base != 0;
         let last = last_of(base, length).filter(|_| whole);
         let last = last.ok_or(RefusalCause::NoRange)?;
-        if self.is_lost(file) {
-            return Ok(RangeTicket(None));
-        }
         let path = self.records.path((file.0, base));
         let of_file = |slot| self.records.get(slot).filter(|range| range.file == file);
         let before = path.before().and_then(of_file);
         let behind = self.records.behind(path.before()).and_then(of_file);
-        if before.is_some_and(|range| range.last >= base)
+        if self.is_lost(file) {
+            match behind.filter(|range| range.base == base) {
+                Some(range) if range.life == RangeLife::Here => return Ok(RangeTicket(None)),
+                Some(_) => return Err(RefusalCause::AddressInUse),
+                None => {}
+            }
+        } else if before.is_some_and(|range| range.last >= base)
             || behind.is_some_and(|range| range.base <= last)
         {
             return Err(RefusalCause::AddressInUse);
@@ -196,6 +215,13 @@ impl Ranges {
         })?;
         self.records.link(slot, &path);
         Ok(RangeTicket(self.records.name(slot)))
+    }
+
+    /// The driver is not asked for it.
+    pub(super) fn cancel(&mut self, ticket: RangeTicket) {
+        if let Some(range) = ticket.0 {
+            self.take(range);
+        }
     }
 
     /// The driver has answered; `made`: it says that it has the range.
@@ -247,9 +273,9 @@ impl Ranges {
         }))
     }
 
-    /// The driver was asked to free a range.
-    pub(super) fn end_free(&mut self, going: Going) {
-        self.take(going.range);
+    /// The driver was asked to free a range. Tells whether its record was still there.
+    pub(super) fn end_free(&mut self, going: Going) -> bool {
+        self.take(going.range)
     }
 
     /// It is not certain that the driver was asked to free a range.
@@ -257,17 +283,19 @@ impl Ranges {
         self.lose(going.range);
     }
 
-    /// The driver has closed the file.
-    pub(super) fn close(&mut self, file: FileId) {
+    /// The driver has closed the file. Returns how many records have gone.
+    pub(super) fn close(&mut self, file: FileId) -> u64 {
+        let mut gone = 0;
         while let Some(slot) = self.records.from((file.0, 0)) {
             let of_file = self
                 .records
                 .get(slot)
                 .is_some_and(|range| range.file == file);
             let Some(name) = self.records.name(slot).filter(|_| of_file) else {
-                return;
+                break;
             };
-            self.take(name);
+            gone += u64::from(self.take(name));
         }
+        gone
     }
 }

@@ -1,22 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The accounting of one tenant: external ranges that programs make and free.
 
-use crate::policy::{
-    accounting::Accounting,
-    event::RefusalCause,
-    ids::FileId,
-    ranges::{Going, RangeEnd, RangeTicket},
+use crate::{
+    policy::{
+        accounting::Accounting,
+        event::RefusalCause,
+        ids::FileId,
+        ranges::{Going, RangeEnd, RangeTicket, RANGE_STRUCT},
+    },
+    uapi::Limited,
 };
 
 impl Accounting {
-    /// A range is about to be made.
+    /// A range is about to be made. What the driver takes for it counts on all GPUs of the tenant.
     pub fn begin_range(
         &mut self,
         file: FileId,
         base: u64,
         length: u64,
     ) -> Result<RangeTicket, RefusalCause> {
-        self.ranges.begin(file, base, length)
+        let ticket = self.ranges.begin(file, base, length)?;
+        let (ledgers, what) = (&mut self.accounts.ledgers, Limited::HostMemory);
+        if ticket.is_new() && !ledgers.count(None, what, RANGE_STRUCT) {
+            self.ranges.cancel(ticket);
+            return Err(RefusalCause::LimitReached(what));
+        }
+        Ok(ticket)
     }
 
     /// The driver has answered a call that [`Accounting::begin_range`] agreed to; `made`: it says
@@ -46,6 +55,19 @@ impl Accounting {
         while let Some(gone) = self.mappings.take_next(&mut walk, going.moment) {
             self.release_mapping(Some(gone));
         }
-        self.ranges.end_free(going);
+        let gone = u64::from(self.ranges.end_free(going));
+        self.uncount_ranges(gone);
+    }
+
+    /// The driver has closed a file, with all its ranges.
+    pub(super) fn close_ranges(&mut self, file: FileId) {
+        let gone = self.ranges.close(file);
+        self.uncount_ranges(gone);
+    }
+
+    fn uncount_ranges(&mut self, gone: u64) {
+        let bytes = gone.saturating_mul(RANGE_STRUCT);
+        let ledgers = &mut self.accounts.ledgers;
+        ledgers.uncount(None, Limited::HostMemory, bytes);
     }
 }

@@ -3,6 +3,7 @@
 //! never where the driver can still have something mapped.
 
 use super::*;
+use crate::{policy::ranges::RANGE_STRUCT, uapi::Limited};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -126,6 +127,59 @@ fn range_without_memory_for_its_record_fails() {
         accounting.begin_range_free(UVM, MIB, None),
         Ok(RangeEnd::Nothing)
     ));
+}
+
+/// Bytes of host memory that count.
+fn host(accounting: &Accounting) -> u64 {
+    accounting.limit_of(GPU, Limited::HostMemory).unwrap().used
+}
+
+#[test]
+fn range_counts_as_host_memory() {
+    let mut accounting = with_range(4 * MIB, MIB);
+    assert_eq!(host(&accounting), RANGE_STRUCT);
+    let limit = Some(2 * RANGE_STRUCT);
+    accounting
+        .set_limit_of(GPU, Limited::HostMemory, limit)
+        .unwrap();
+    let ticket = accounting.begin_range(UVM, 8 * MIB, MIB).unwrap();
+    accounting.end_range(ticket, true);
+    let refused = accounting.begin_range(UVM, 12 * MIB, MIB).err();
+    let wanted = RefusalCause::LimitReached(Limited::HostMemory);
+    assert_eq!(refused, Some(wanted));
+    let Ok(RangeEnd::Certain(going)) = accounting.begin_range_free(UVM, 8 * MIB, None) else {
+        panic!("a range that is there");
+    };
+    accounting.end_range_free(going, true);
+    assert_eq!(host(&accounting), RANGE_STRUCT);
+    let ticket = accounting.begin_range(UVM, 12 * MIB, MIB).unwrap();
+    accounting.end_range(ticket, true);
+    accounting.close_file(UVM);
+    assert_eq!(host(&accounting), 0);
+}
+
+#[test]
+fn ranges_of_a_lost_file_count_until_close() {
+    let mut accounting = with_range(4 * MIB, MIB);
+    let ticket = accounting.begin_range(UVM, 8 * MIB, MIB).unwrap();
+    accounting.end_range(ticket, false);
+    let limit = Some(4 * RANGE_STRUCT);
+    accounting
+        .set_limit_of(GPU, Limited::HostMemory, limit)
+        .unwrap();
+    // The driver has one range at an address, however often the program asks for it.
+    for base in [16, 4, 16, 24, 16] {
+        let ticket = accounting.begin_range(UVM, base * MIB, MIB).unwrap();
+        accounting.end_range(ticket, base == 16);
+        let freed = accounting.begin_range_free(UVM, base * MIB, None);
+        assert!(matches!(freed, Ok(RangeEnd::Lost)));
+    }
+    assert_eq!(host(&accounting), 4 * RANGE_STRUCT);
+    let refused = accounting.begin_range(UVM, 32 * MIB, MIB).err();
+    let wanted = RefusalCause::LimitReached(Limited::HostMemory);
+    assert_eq!(refused, Some(wanted));
+    accounting.close_file(UVM);
+    assert_eq!(host(&accounting), 0);
 }
 
 /// A call in flight: it is asked of the driver, or was.
@@ -316,6 +370,12 @@ impl Trial {
         }
     }
 
+    /// Bytes of the host's memory that the driver holds for external ranges.
+    fn structs(&self) -> u64 {
+        let external = self.driver.ranges.values().filter(|range| range.1);
+        u64::try_from(external.count()).unwrap() * RANGE_STRUCT
+    }
+
     /// Bytes that the driver holds for mappings.
     fn held(&self) -> u64 {
         let mut held: Vec<u64> = self.driver.pages.values().copied().collect();
@@ -329,7 +389,7 @@ proptest! {
     #![proptest_config(cases(500))]
 
     /// Calls of several threads of a program that lies about what the driver said: what the driver
-    /// has mapped is charged after every step, and nothing when all is over.
+    /// has mapped is charged after every step, its ranges as well, and nothing when all is over.
     #[test]
     fn mapped_memory_is_charged_despite_forged_results(steps in steps()) {
         let mut trial = Trial {
@@ -360,6 +420,8 @@ proptest! {
             }
             let (charged, held) = (trial.accounting.used(GPU), trial.held());
             prop_assert!(charged >= held, "{charged} charged, {held} held after {step:?}");
+            let (charged, held) = (host(&trial.accounting), trial.structs());
+            prop_assert!(charged >= held, "{charged} of host, {held} held after {step:?}");
         }
         for which in (0..trial.flights.len()).rev() {
             trial.execute(which);
