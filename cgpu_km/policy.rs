@@ -76,6 +76,7 @@ mod overhead;
 mod paging;
 mod process;
 mod quota;
+mod range_groups;
 mod ranges;
 pub mod refusal_rate;
 mod registered;
@@ -87,13 +88,14 @@ mod skip_list;
 mod slot_table;
 mod slots;
 mod span;
+mod splits;
 mod steps;
 
 #[cfg(test)]
 mod tests;
 
 pub use crate::uapi::{Limited, ManagedMode};
-pub use accounting::{lookup::Surroundings, Accounting};
+pub use accounting::{lookup::Surroundings, structs::SplitTicket, Accounting};
 pub use audit::{AuditRecord, Audited, CallKind, Notice, Reason, BURST, INTERVAL_S, MOST_RECORDS};
 pub use boost::{Boost, BoostCall, Boosts, BOOST_STAYS};
 pub use channels::{ChannelChange, ChannelEvent};

@@ -35,7 +35,7 @@
 //! | `answer`, `exports`, `lists`, `reports`, `control` | controls |
 //! | `handles` | mappings, sharing, events |
 //! | `frontend` | escapes |
-//! | `uvm_call`, `uvm_map`, `managed`, `uvm` | requests of UVM |
+//! | `uvm_call`, `uvm_map`, `uvm_structs`, `managed`, `uvm` | requests of UVM |
 
 mod alloc;
 mod answer;
@@ -67,6 +67,7 @@ mod uvm;
 mod uvm_call;
 mod uvm_channel;
 mod uvm_map;
+mod uvm_structs;
 
 #[cfg(test)]
 mod tests;

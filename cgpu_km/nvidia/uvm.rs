@@ -41,6 +41,16 @@ pub enum UvmKind {
     Touch(UvmWish),
     /// Migrates ranges that the call does not name.
     MigrateGroup,
+    /// Maps managed memory for a processor, or no longer, and may cut its ranges.
+    Split,
+    /// Makes a range group.
+    CreateGroup,
+    /// Takes it away.
+    DestroyGroup,
+    /// Puts managed memory into a range group, and may cut what was there.
+    SetGroup,
+    /// Lets two GPUs use each other's memory, or no longer.
+    PeerAccess,
     /// Asks whether there is a range.
     Validate,
     /// Nothing: it passes as it is.
@@ -138,6 +148,10 @@ pub mod map_gpus {
     /// From the number of them (a u64), which follows them, to the end of the struct.
     pub const COUNT_TO_END: usize = 24;
 }
+
+/// In the parameters of `UVM_ENABLE_PEER_ACCESS` and `UVM_DISABLE_PEER_ACCESS`: offsets of the
+/// UUIDs of the two GPUs.
+pub const PEERS: [usize; 2] = [0, 16];
 
 /// In [`initialize::FLAGS`]: several processes may use the file
 /// (`UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE`, uvm_types.h).

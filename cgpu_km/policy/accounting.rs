@@ -15,6 +15,7 @@ mod preemption;
 mod ranges;
 mod registered;
 mod shown;
+pub(super) mod structs;
 
 use crate::{
     nvidia::capability::Capabilities,

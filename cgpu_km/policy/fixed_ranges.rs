@@ -21,6 +21,16 @@ use crate::{
 /// file is closed.
 const MOST: usize = 1 << 10;
 
+/// The largest pool of semaphores, bytes. CUDA makes one of 2 MiB for each context (tests/traces).
+/// While the driver makes or frees one it keeps the lock of the file's address space, about half a
+/// millisecond for each MiB. Whoever waits for that lock may hold one that all tenants need
+/// (`uvm_api_enable_peer_access()`, uvm_va_space.c).
+pub(super) const LARGEST_POOL: u64 = 32 << 20;
+
+/// Most bytes in pools of a tenant, those of 512 contexts. The driver has 128 GiB of addresses for
+/// the pools of all (`UVM_MEM_VA_SIZE`, uvm_mem.c).
+pub(super) const MOST_POOLS: u64 = 1 << 30;
+
 /// A range of UVM's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FixedKind {

@@ -4,6 +4,7 @@
 use crate::{
     nvidia::capability::Capabilities,
     policy::{
+        count::Change,
         ids::{GpuId, ShareId, MAX_SHARES},
         ledger::Ledger,
         quota::{Counts, LimitView},
@@ -158,6 +159,18 @@ impl Ledgers {
                 }
             }
         }
+    }
+
+    /// Changes the count of a thing of no share: one that is known to fit, or that shrinks.
+    pub(super) fn change_common(&mut self, what: Limited, change: Change) {
+        self.common.change(what, change);
+    }
+
+    /// How much more of a thing there may be of no share, on each that the tenant has.
+    pub(super) fn common_room(&self, what: Limited) -> u64 {
+        let active = self.list.iter().filter(|ledger| ledger.active);
+        let rooms = active.map(|ledger| ledger.room(what, &self.common));
+        rooms.min().unwrap_or(u64::MAX)
     }
 
     /// How much more of a thing there may be of a share; nothing, if there is no such share.

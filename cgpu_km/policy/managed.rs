@@ -24,7 +24,9 @@
 //! there is no room for those of spilled pieces, pieces that count are spilled for them.
 //!
 //! On several GPUs, any of them may hold a piece, and with read duplication all of them. A piece
-//! counts on each GPU that has an address space in the UVM file.
+//! counts on each GPU that has an address space in the UVM file. Before there is one, the processor
+//! alone can use it, and has the driver take host memory. So all of it counts as that, on all GPUs
+//! of the tenant.
 
 use crate::{
     policy::{
@@ -123,6 +125,12 @@ impl Managed {
         self.spaces.iter().all(|space| space.pieces().is_empty())
     }
 
+    /// Bytes of the pools of all files.
+    pub(super) fn pools(&self) -> u64 {
+        let pools = self.spaces.iter().map(|space| space.fixed.pools());
+        pools.fold(0, u64::saturating_add)
+    }
+
     /// A number for an order or a touch, which no other one has.
     pub(super) fn next(&mut self) -> u64 {
         self.number += 1;
@@ -197,6 +205,11 @@ pub(super) fn account<R>(
     Change::between(before.spilled, after.spilled).apply(&mut tally.spilled);
     Change::between(before.leaving, after.leaving).apply(&mut tally.leaving);
     Change::between(before.tables, after.tables).apply(&mut tally.tables);
+    let bytes = Change::between(before.bytes, after.bytes);
+    bytes.apply(&mut tally.bytes);
+    if space.shares == 0 {
+        ledgers.change_common(Limited::HostMemory, bytes);
+    }
     for ledger in ledgers_of(space.shares, ledgers) {
         ledger.move_managed(&change_of(before, after));
     }
@@ -246,6 +259,10 @@ pub(super) fn grant(
             free: 0,
         });
     }
+    let what = Limited::HostMemory;
+    if space.shares == 0 && last - base >= ledgers.common_room(what) {
+        return Err(RefusalCause::LimitReached(what));
+    }
     let blocks = room_beside(space.shares, ledgers, tables).unwrap_or(0);
     let reach = space.reach(base, last, blocks);
     if reach == Some(last) {
@@ -260,7 +277,7 @@ pub(super) fn grant(
     }
     let spilled = last - reach.unwrap_or(base) + u64::from(reach.is_none());
     if spilled > host_room(space.shares, ledgers) {
-        return Err(RefusalCause::LimitReached(Limited::HostMemory));
+        return Err(RefusalCause::LimitReached(what));
     }
     Ok(reach)
 }

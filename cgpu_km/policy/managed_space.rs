@@ -11,6 +11,8 @@ use crate::{
         fixed_ranges::FixedRanges,
         ids::{FileId, ShareId},
         paging::{directories, MIXED},
+        range_groups::RangeGroups,
+        splits::RangeSplits,
         steps::step,
     },
     store::{Exhausted, List},
@@ -99,6 +101,8 @@ pub(super) struct Tally {
     pub(super) leaving: u64,
     /// Bytes of page tables, on each GPU, if all of it is touched.
     pub(super) tables: u64,
+    /// Bytes, whether they count or not.
+    pub(super) bytes: u64,
 }
 
 impl Tally {
@@ -120,6 +124,10 @@ pub(super) struct Space {
     pub(super) tally: Tally,
     /// Memory that is not managed: see `Accounting::begin_fixed`.
     pub(super) fixed: FixedRanges,
+    /// Its cuts for a program's calls: see `Accounting::begin_split`.
+    pub(super) splits: RangeSplits,
+    /// Range groups: see `Accounting::begin_group`.
+    pub(super) groups: RangeGroups,
     pieces: List<Piece>,
     tokens: List<Token>,
     homes: List<(ShareId, [u8; 16])>,
@@ -133,6 +141,8 @@ impl Space {
             prompt: 0,
             tally: Tally::default(),
             fixed: FixedRanges::new(),
+            splits: RangeSplits::new(),
+            groups: RangeGroups::new(),
             pieces: List::new(),
             tokens: List::new(),
             homes: List::new(),
@@ -194,6 +204,14 @@ impl Space {
         next > last
     }
 
+    /// Whether a call that ends at an address can have the driver cut there what was in one piece.
+    /// (Mappings that meet there count as one: pieces do not show them.)
+    pub(super) fn is_split_new(&self, at: u64) -> bool {
+        let before = at.checked_sub(1);
+        let inside = before.is_some_and(|before| self.covers(before, at));
+        inside && !self.splits.has(at)
+    }
+
     /// Counts what stands in the blocks of a span.
     pub(super) fn tally_of(&self, base: u64, last: u64) -> Tally {
         let (first, end) = (base / BLOCK, last / BLOCK);
@@ -210,6 +228,7 @@ impl Space {
                 untouched = to + 1;
             }
             let bytes = piece.last.min(behind) - piece.base.max(front) + 1;
+            tally.bytes += bytes;
             if piece.state.counts() {
                 if piece.state != PieceState::Counted {
                     tally.leaving += bytes;

@@ -16,6 +16,7 @@ mod races;
 mod ranges;
 mod scale;
 mod smoke;
+mod uvm_structs;
 
 use super::{channel_limit::Engines, *};
 use crate::nvidia::{

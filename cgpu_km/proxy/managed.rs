@@ -12,6 +12,7 @@ use super::{
     orders::put_out,
     stop::{get, set, Stop},
     uvm_call::UvmCall,
+    uvm_structs::splitting,
 };
 use crate::{
     nvidia::{
@@ -43,6 +44,20 @@ pub(super) fn register(call: &mut impl Call, request: &mut UvmCall<'_>) -> Resul
 /// The calls about managed memory that can bring it onto a GPU or change what a program wants of
 /// it.
 pub(super) fn touch(
+    call: &mut impl Call,
+    request: &mut UvmCall<'_>,
+    wish: UvmWish,
+) -> Result<i32, Stop> {
+    if wish == UvmWish::Migrate {
+        return touch_pieces(call, request, wish);
+    }
+    let range = request.range()?;
+    splitting(call, request, range, |call, request| {
+        touch_pieces(call, request, wish)
+    })
+}
+
+fn touch_pieces(
     call: &mut impl Call,
     request: &mut UvmCall<'_>,
     wish: UvmWish,

@@ -23,7 +23,7 @@ use super::{
     owned::{allowed, owns, FOREIGN},
     stop::{get, set, Asked, Stop},
     uvm_call::UvmCall,
-    uvm_channel, uvm_map,
+    uvm_channel, uvm_map, uvm_structs,
 };
 use crate::{
     nvidia::{
@@ -109,6 +109,16 @@ fn run(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
         UvmKind::Free => uvm_map::free(call, request),
         UvmKind::Touch(wish) => managed::touch(call, request, wish),
         UvmKind::MigrateGroup => managed::migrate_group(call, request),
+        UvmKind::Split => {
+            let range = request.range()?;
+            uvm_structs::splitting(call, request, range, |call, request| {
+                Ok(request.forward(call)?)
+            })
+        }
+        UvmKind::CreateGroup => uvm_structs::create_group(call, request),
+        UvmKind::DestroyGroup => uvm_structs::destroy_group(call, request),
+        UvmKind::SetGroup => uvm_structs::set_group(call, request),
+        UvmKind::PeerAccess => peer_access(call, request),
         UvmKind::Validate => managed::validate(call, request),
         UvmKind::Deinitialize | UvmKind::Plain => Ok(request.forward(call)?),
     }
@@ -129,6 +139,19 @@ fn check_client(call: &mut impl Call, request: &UvmCall<'_>) -> Result<(), Stop>
     } else {
         Err(FOREIGN)
     }
+}
+
+/// `UVM_ENABLE_PEER_ACCESS` and `UVM_DISABLE_PEER_ACCESS`. The driver takes a lock of all tenants
+/// before it looks whether the file has the GPUs (`uvm_api_enable_peer_access()`, uvm_va_space.c),
+/// and waits for the file's own lock with it. So what it would refuse does not come so far.
+fn peer_access(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
+    let [one, other] = uvm::PEERS;
+    let one = call.gpu_by_uuid(&request.uuid(one)?);
+    let other = call.gpu_by_uuid(&request.uuid(other)?);
+    if one.is_none() || other.is_none() || one == other {
+        return Err(Stop::status(NvStatus::NV_ERR_INVALID_DEVICE));
+    }
+    Ok(request.forward(call)?)
 }
 
 fn initialize(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {

@@ -174,6 +174,26 @@ pub mod migrate {
     pub const RM_STATUS: Field<u32> = Field::at(72);
 }
 
+/// `UVM_SET_RANGE_GROUP`.
+pub mod set_range_group {
+    use crate::nvidia::wire::Field;
+    /// Size of `UVM_SET_RANGE_GROUP_PARAMS` in bytes.
+    pub const SIZE: usize = 32;
+    /// Address.
+    pub const REQUESTED_BASE: Field<u64> = Field::at(8);
+    /// Bytes.
+    pub const LENGTH: Field<u64> = Field::at(16);
+}
+
+/// `UVM_DESTROY_RANGE_GROUP`.
+pub mod destroy_range_group {
+    use crate::nvidia::wire::Field;
+    /// Size of `UVM_DESTROY_RANGE_GROUP_PARAMS` in bytes.
+    pub const SIZE: usize = 16;
+    /// Its number.
+    pub const RANGE_GROUP_ID: Field<u64> = Field::at(0);
+}
+
 /// `UVM_MIGRATE_RANGE_GROUP`.
 pub mod migrate_range_group {
     use crate::nvidia::wire::Field;

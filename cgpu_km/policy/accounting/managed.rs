@@ -6,7 +6,7 @@ use crate::{
         accounting::Accounting,
         count::Change,
         event::RefusalCause,
-        fixed_ranges::{FixedEnd, FixedKind},
+        fixed_ranges::{FixedEnd, FixedKind, LARGEST_POOL, MOST_POOLS},
         ids::{FileId, GpuId},
         ledgers::NoSuchShare,
         managed::{
@@ -14,7 +14,9 @@ use crate::{
             Admission, ManagedOrder, ManagedTouch, Run, Tell, MOST_PROMPT,
         },
         managed_space::{ManagedWish, Piece, PieceState, Tally},
+        range_groups::GROUP_STRUCT,
         span::last_of,
+        splits::SPLIT_STRUCT,
     },
     store::{Exhausted, List},
     uapi::{Limited, ManagedMode},
@@ -60,6 +62,8 @@ impl Accounting {
         let space = self.managed.enter(file)?;
         // The driver has these no longer, if it has made place for this.
         account(space, ledgers, (base, last), |s| s.remove(base, last))?;
+        self.join_splits(file, base, last);
+        let space = self.managed.enter(file)?;
         let (shares, tables) = (space.shares, space.tables_more(base, last));
         let fits = self.has_room(shares, tables);
         let ledgers = &mut self.accounts.ledgers;
@@ -117,6 +121,12 @@ impl Accounting {
         }
         let space = self.managed.enter(file)?;
         let host = space.fixed.pools_more(base, last, kind);
+        let pools = self.managed.pools().saturating_add(host);
+        if kind == FixedKind::SemaphorePool && (last - base >= LARGEST_POOL || pools > MOST_POOLS) {
+            let (wanted, free) = (last - base + 1, 0);
+            return Err(RefusalCause::NoMemory { wanted, free });
+        }
+        let space = self.managed.enter(file)?;
         let (ledgers, what) = (&mut self.accounts.ledgers, Limited::HostMemory);
         if !ledgers.count(None, what, host) {
             return Err(RefusalCause::LimitReached(what));
@@ -179,7 +189,10 @@ impl Accounting {
         };
         let ledgers = &mut self.accounts.ledgers;
         if let Some(space) = self.managed.space_mut(file) {
-            account(space, ledgers, (base, last), |s| s.remove(base, last)).unwrap_or(());
+            let removed = account(space, ledgers, (base, last), |s| s.remove(base, last));
+            if removed.is_ok() {
+                self.join_splits(file, base, last);
+            }
         }
     }
 
@@ -293,9 +306,14 @@ impl Accounting {
         }
         let all = space.all();
         let room = room_beside(share.bit(), &self.accounts.ledgers, all.tables);
-        let host = host_room(share.bit(), &self.accounts.ledgers).checked_sub(all.on_host());
+        // Without a GPU all of it counts as host memory, which ends with the first.
+        let alone = if space.shares == 0 { all.bytes } else { 0 };
+        let host = host_room(share.bit(), &self.accounts.ledgers).saturating_add(alone);
+        let host = host.checked_sub(all.on_host());
         if room.is_some_and(|room| all.blocks <= room) && host.is_some() {
             space.shares |= share.bit();
+            let ledgers = &mut self.accounts.ledgers;
+            ledgers.uncount(None, Limited::HostMemory, alone);
             if let Some(ledger) = self.accounts.ledgers.get_mut(share) {
                 ledger.move_managed(&change_of(Tally::default(), all));
             }
@@ -328,7 +346,16 @@ impl Accounting {
             for ledger in ledgers_of(space.shares, ledgers) {
                 ledger.move_managed(&gone);
             }
-            ledgers.uncount(None, Limited::HostMemory, space.fixed.pools());
+            let alone = if space.shares == 0 {
+                space.tally.bytes
+            } else {
+                0
+            };
+            let splits = space.splits.len().saturating_mul(SPLIT_STRUCT);
+            let groups = space.groups.len().saturating_mul(GROUP_STRUCT);
+            for bytes in [alone, splits, groups, space.fixed.pools()] {
+                ledgers.uncount(None, Limited::HostMemory, bytes);
+            }
         }
         if let Some(tail) = spaces.get_mut(place..) {
             tail.rotate_left(1);

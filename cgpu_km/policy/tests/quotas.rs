@@ -268,6 +268,21 @@ fn semaphore_pools_count_on_each_gpu_until_close() {
 }
 
 #[test]
+fn pools_are_small_and_few() {
+    const UVM: FileId = FileId(78);
+    const BASE: u64 = 1 << 40;
+    let mut accounting = accounting(u64::MAX);
+    let mut pool = |number: u64, bytes: u64| {
+        let base = BASE + number * 64 * MIB;
+        let ticket = accounting.begin_fixed(UVM, base, bytes, FixedKind::SemaphorePool);
+        ticket.map(|ticket| accounting.end_fixed(ticket)).is_ok()
+    };
+    assert!(!pool(0, 32 * MIB + 4096));
+    assert!((0..32).all(|number| pool(number, 32 * MIB)));
+    assert!(pool(0, 32 * MIB) && !pool(33, 4096));
+}
+
+#[test]
 fn files_of_common_nodes_count_on_each_gpu() {
     let mut accounting = accounting(64 * MIB);
     accounting.add_share(OTHER_GPU, 64 * MIB).unwrap();

@@ -3,7 +3,7 @@
 //! them.
 
 use super::*;
-use crate::policy::ManagedMode;
+use crate::policy::{Limited, ManagedMode};
 
 const REGISTER_VASPACE: u32 = 25;
 const SET_PREFERRED: u32 = 42;
@@ -396,4 +396,51 @@ fn branches_without_cpu_node_get_none() {
     let mut params = with_uuid(40, BASE, BLOCK, CPU);
     put32(&mut params, 36, 5);
     assert_eq!(program.call(&UVM, SET_PREFERRED, &params, 32), 0);
+}
+
+#[test]
+fn peer_access_needs_two_gpus_of_the_tenant() {
+    let mut program = with_blocks(4);
+    for (one, other) in [([9; 16], UUID), (UUID, [9; 16]), (UUID, UUID)] {
+        for request in [29, 30] {
+            let params = [&one[..], &other[..], &[0; 4]].concat();
+            let status = program.call(&UVM, request, &params, 32);
+            assert_eq!(status, NvStatus::NV_ERR_INVALID_DEVICE.0);
+        }
+    }
+    assert_eq!(asked(&mut program), []);
+}
+
+#[test]
+fn structures_of_uvm_count_as_host_memory() {
+    let mut program = with_blocks(4);
+    assert!(map(&mut program, BASE, 2 * BLOCK, false));
+    let host = |program: &Program| {
+        let limit = program.accounting.limit_of(GPU, Limited::HostMemory);
+        limit.expect("added").used
+    };
+    let before = host(&program);
+    // SET_ACCESSED_BY of a page: two cuts. UVM_SET_RANGE_GROUP: one more.
+    let page = with_uuid(40, BASE + 4096, 4096, UUID);
+    assert_eq!(program.call(&UVM, 46, &page, 32), 0);
+    assert_eq!(host(&program), before + (16 << 10));
+    let mut group = vec![0; 32];
+    put64(&mut group, 8, BASE);
+    put64(&mut group, 16, 3 * 4096);
+    assert_eq!(program.call(&UVM, 31, &group, 24), 0);
+    assert_eq!(host(&program), before + (24 << 10));
+    assert_eq!(
+        program.call(&UVM, UNSET_PREFERRED, &span(24, BASE, 4096), 16),
+        0
+    );
+    assert_eq!(host(&program), before + (24 << 10));
+    let far = with_uuid(40, BASE + BLOCK, 2 * BLOCK, UUID);
+    assert_eq!(program.call(&UVM, 46, &far, 32), INVALID_ADDRESS);
+    // A group, and its end.
+    assert_eq!(program.call(&UVM, 23, &[0; 16], 8), 0);
+    assert_eq!(host(&program), before + (24 << 10) + 256);
+    let mut number = vec![0; 16];
+    put64(&mut number, 0, 1);
+    assert_eq!(program.call(&UVM, 24, &number, 8), 0);
+    assert_eq!(host(&program), before + (24 << 10));
 }
