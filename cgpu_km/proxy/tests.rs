@@ -6,6 +6,7 @@ mod answers;
 mod capabilities;
 mod client_use;
 mod clients;
+mod crashes;
 mod doorbell;
 mod events;
 mod exports;

@@ -150,7 +150,7 @@ static CLASSES: [ClassEntry; 94] = [
 /// The controls: number, name, bytes of parameters, what is done, pointers in them, capabilities
 /// that allow it, places of clients in them.
 #[rustfmt::skip]
-static CONTROLS: [ControlEntry; 217] = [
+static CONTROLS: [ControlEntry; 216] = [
     control(0x00000101, "NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION",
         40, Plain, &[counted(8, 0, 1, 4096, InOut), counted(16, 0, 1, 4096, InOut), counted(24, 0,
         1, 4096, InOut)], BASE, &[]),
@@ -362,7 +362,6 @@ static CONTROLS: [ControlEntry; 217] = [
     control(0x20803001, "NV2080_CTRL_CMD_NVLINK_GET_NVLINK_CAPS", 48, Plain, &[], BASE, &[]),
     control(0x20803002, "NV2080_CTRL_CMD_NVLINK_GET_NVLINK_STATUS", 13344, Plain, &[], BASE, &[]),
     control(0x20803083, "NV2080_CTRL_CMD_NVLINK_GET_PLATFORM_INFO", 39, Plain, &[], UTILITY, &[]),
-    control(0x20803125, "NV2080_CTRL_CMD_FLCN_GET_CTX_BUFFER_SIZE", 16, Plain, &[], BASE, &[]),
     control(0x20803400, "NV2080_CTRL_CMD_ECC_GET_CLIENT_EXPOSED_COUNTERS",
         96, Plain, &[], UTILITY, &[]),
     control(0x20803401, "NV2080_CTRL_CMD_ECC_GET_VOLATILE_COUNTS", 40, Plain, &[], UTILITY, &[]),
