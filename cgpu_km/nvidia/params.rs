@@ -136,8 +136,6 @@ pub mod share_type {
     pub const ALL: u16 = 1;
     /// The clients of the same user.
     pub const OS_SECURITY_TOKEN: u16 = 2;
-    /// The client that the policy's target names.
-    pub const CLIENT: u16 = 3;
     /// The clients of the same process.
     pub const PID: u16 = 4;
     /// The clients of the same MIG partition.

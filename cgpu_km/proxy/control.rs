@@ -269,10 +269,7 @@ fn check_params(
     check_clients(call, entry.clients, params)?;
     match entry.care {
         // `cliresCtrlCmdClientSetInheritedSharePolicy_IMPL()` in client_resource.c.
-        Care::Share => {
-            let kind = get(share_policy::TYPE, params)?;
-            check_policy(call, kind, get(share_policy::TARGET, params)?)
-        }
+        Care::Share => check_policy(get(share_policy::TYPE, params)?),
         // Channels are put on the runlist as a whole or not at all. A runlist that is submitted
         // later, or channels in it that are not enabled, are for schedulers.
         Care::Schedule => {

@@ -68,10 +68,7 @@ pub(super) fn forward(
         }
     }
     match escape {
-        Escape::RmShare => {
-            let (kind, target) = (get(nvos57::TYPE, bytes)?, get(nvos57::TARGET, bytes)?);
-            check_policy(call, kind, target)?;
-        }
+        Escape::RmShare => check_policy(get(nvos57::TYPE, bytes)?)?,
         // The driver makes an object of whatever class this says (`RmDeprecatedAllocContextDma()`
         // in rmapi_deprecated_misc.c).
         Escape::RmAllocContextDma2 if get(nvos39::H_CLASS, bytes)? != NV01_CONTEXT_DMA.0 => {

@@ -93,16 +93,19 @@ pub(super) fn allowed(
     }
 }
 
-/// Refuses a policy that shares one of the tenant's objects with somebody in particular outside it.
+/// Refuses a policy that shares one of the tenant's objects with somebody in particular.
 ///
 /// `ALL` must pass: CUDA IPC shares its memory so with the other processes of its container. It
 /// does not give the object to other tenants: to use it is to name its client in a call
 /// (`NV_ESC_RM_DUP_OBJECT`, above all), and each such call asks whose client that is. The same
 /// holds for the other types that name nobody: the clients of the same user, process, GPU or
-/// partition, which are parts of `ALL`. Two types name somebody else and must not pass: another
-/// tenant's client, whose entry for the object would stay behind in it (`clientAddAccessBackRef()`,
-/// rs_server.c), and the fabric manager.
-pub(super) fn check_policy(call: &mut impl Call, kind: u16, target: u32) -> Result<(), Stop> {
+/// partition, which are parts of `ALL`. Of each of them an object has one entry at most
+/// (`rsSharePolicyEquals()`, rs_access_map.c).
+///
+/// Two types name somebody and must not pass. One is the fabric manager. The other is a client, in
+/// which each call leaves an entry for the object, however often it is shared
+/// (`clientAddAccessBackRef_IMPL()`, rs_client.c). No recorded program names one, not even its own.
+pub(super) fn check_policy(kind: u16) -> Result<(), Stop> {
     match kind {
         share_type::NONE
         | share_type::ALL
@@ -110,12 +113,10 @@ pub(super) fn check_policy(call: &mut impl Call, kind: u16, target: u32) -> Resu
         | share_type::PID
         | share_type::SMC_PARTITION
         | share_type::GPU => Ok(()),
-        share_type::CLIENT if owns(call, target) => Ok(()),
-        share_type::CLIENT => Err(FOREIGN),
         // Compare serverShareResourceAccess() in rs_server.c.
         _ => Err(Stop::refused(
             NvStatus::NV_ERR_INVALID_ARGUMENT,
-            Reason::Foreign,
+            Reason::Parameters,
         )),
     }
 }

@@ -211,12 +211,16 @@ fn memory_is_shared_as_cuda_ipc_shares_it() {
 }
 
 #[test]
-fn memory_is_shared_with_own_clients_only() {
+fn memory_is_shared_with_no_client() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
-    assert_eq!(share(&mut program, 3, CLIENT), 0);
-    assert_eq!(share(&mut program, 3, FOREIGN), INVALID_OBJECT_HANDLE);
+    for client in [CLIENT, FOREIGN] {
+        assert_eq!(share(&mut program, 3, client), INVALID_ARGUMENT);
+    }
     assert!(program.seen.is_empty());
+    let number = NV_ESC_RM_SHARE & 0xff;
+    let refused = (CallKind::Escape, number, Reason::Parameters);
+    assert_eq!(noted(&program), [refused]);
 }
 
 #[test]
@@ -242,11 +246,11 @@ fn a_clients_whole_sharing_is_checked_too() {
     program.driver = Box::new(|_| 0);
     // As recorded: with the process.
     assert_eq!(inherited(&mut program, 4, CLIENT), 0);
-    assert_eq!(inherited(&mut program, 3, CLIENT), 0);
-    assert_eq!(inherited(&mut program, 3, FOREIGN), INVALID_OBJECT_HANDLE);
-    assert!(program.seen.is_empty());
-    assert_eq!(inherited(&mut program, 7, CLIENT), INVALID_ARGUMENT);
-    assert!(program.seen.is_empty());
+    assert_eq!(program.seen.len(), 1);
+    for (kind, client) in [(3, CLIENT), (3, FOREIGN), (7, CLIENT)] {
+        assert_eq!(inherited(&mut program, kind, client), INVALID_ARGUMENT);
+        assert!(program.seen.is_empty());
+    }
 }
 
 #[test]
