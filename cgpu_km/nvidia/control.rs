@@ -86,12 +86,25 @@ pub enum Care {
     Schedule,
     /// It names memory that the driver reaches by way of the object's GPU. It has to be that GPU's.
     OneGpu,
+    /// The driver hands it to the GPU's firmware unseen, and nothing else is known of it. Its
+    /// object is a device or a subdevice, and its parameters are no longer than the row says.
+    Firmware,
     /// It says when the GPU may take compute work off. It says so at any time.
     Preemption,
     /// It never reaches the driver, and the program is told that it has worked. It would take the
     /// GPU, or time on it, from others, or report what they do, and programs use it as a matter of
     /// course.
     Answer(Answered),
+}
+
+impl ControlEntry {
+    /// Whether its parameters may have this size.
+    pub const fn takes(&self, size: u32) -> bool {
+        match self.care {
+            Care::Firmware => size <= self.params,
+            _ => size == self.params,
+        }
+    }
 }
 
 impl Care {
@@ -113,6 +126,7 @@ impl Care {
             | Self::Export(_)
             | Self::Schedule
             | Self::OneGpu
+            | Self::Firmware
             | Self::Answer(_) => false,
         }
     }
@@ -159,7 +173,8 @@ pub struct ControlEntry {
     pub cmd: ControlCmd,
     /// NVIDIA's name.
     pub name: &'static str,
-    /// Bytes of its parameters: the driver refuses any other size. 0: it has none.
+    /// Bytes of its parameters: the driver refuses any other size. 0: it has none. The most of
+    /// them, for [`Care::Firmware`].
     pub params: u32,
     /// Its treatment.
     pub care: Care,

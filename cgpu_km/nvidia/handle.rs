@@ -45,18 +45,9 @@ pub struct ControlCmd(pub u32);
 
 impl ControlCmd {
     /// Set in the controls that the driver hands on unseen to the GPU's own firmware
-    /// (`RM_GSS_LEGACY_MASK` in rmapi_gss_legacy_control.c); their parameters have no public
-    /// layout.
-    pub const GSS_LEGACY: u32 = 0x8000;
-
-    /// Set as well in those of them that the driver takes from administrators alone
+    /// (`RM_GSS_LEGACY_MASK` in rmapi_gss_legacy_control.c) and takes from administrators alone
     /// (`RM_GSS_LEGACY_MASK_PRIVILEGED`): they set clocks, voltages, fans and power limits.
     pub const GSS_LEGACY_PRIVILEGED: u32 = 0xc000;
-
-    /// Whether the driver hands this control on unseen to the GPU's firmware.
-    pub const fn is_gss_legacy(self) -> bool {
-        self.0 & Self::GSS_LEGACY != 0
-    }
 
     /// Whether it is one of those that the driver takes from administrators alone.
     pub const fn is_gss_privileged(self) -> bool {

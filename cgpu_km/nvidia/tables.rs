@@ -55,9 +55,6 @@ impl Tables {
     }
 
     /// The control; `None` for one that is refused (`NV_ERR_NOT_SUPPORTED`).
-    ///
-    /// Controls of the firmware ([`ControlCmd::is_gss_legacy`]) have no public layout, so none is
-    /// in the tables; their parameters have the size that the caller says.
     pub fn control(&self, cmd: ControlCmd) -> Option<&'static ControlEntry> {
         let own = find(self.controls, |entry| entry.cmd, cmd);
         own.or_else(|| self.base_with(self.absent.controls, cmd)?.control(cmd))

@@ -315,12 +315,13 @@ fn controls_that_reach_beyond_the_tenant_are_refused() {
         0x2080_1819, // BUS_GET_PEX_UTIL_COUNTERS
         0x0000_0283,
         0x208f_0703,
-        0x2080_852e, // of the firmware: not in the tables
+        0x2080_a083, // of the firmware: what each process does
+        0x2080_8777,
     ] {
         assert_eq!(r580().control(ControlCmd(number)), None, "{number:#x}");
     }
-    assert!(ControlCmd(0x2080_852e).is_gss_legacy());
-    assert!(!ControlCmd(0x2080_1303).is_gss_legacy());
+    assert!(ControlCmd(0x2080_c52e).is_gss_privileged());
+    assert!(!ControlCmd(0x2080_852e).is_gss_privileged());
 }
 
 #[test]
@@ -348,6 +349,7 @@ fn rows_say_what_is_done_about_controls() {
         (0x2080_0146, subdevice),
         (0x2080_2096, Care::Answer(Answered::Samples)),
         (0x2080_0110, Care::Plain),
+        (0x2080_852e, Care::Firmware),
     ] {
         assert_eq!(care(number), Some(expected), "{number:#x}");
     }

@@ -45,16 +45,15 @@ pub(super) fn control(
     let command = Command::read(call, outer)?;
     asked.name(CallKind::Control, command.cmd.0, command.gpu);
     let entry = command.admit(call, asked.gpu())?;
-    if entry.is_none() {
+    if entry.care == Care::Firmware {
         asked.note(call, Reason::PassedUnseen);
     }
-    let care = entry.map_or(Care::Plain, |entry| entry.care);
     let mut params = Copied::none();
     if !command.params.is_null() {
         let len = usize::try_from(command.size).map_err(|_| Errno::EINVAL)?;
         params.take(call, command.params, len)?;
     }
-    let returned = match care {
+    let returned = match entry.care {
         Care::Answer(answered) => {
             let of = (command.client, command.object);
             answer(call, of, answered, &mut params.bytes)?;
@@ -73,20 +72,23 @@ pub(super) fn control(
         | Care::Share
         | Care::Schedule
         | Care::OneGpu
-        | Care::Preemption => match entry {
-            Some(entry) if !command.params.is_null() => {
-                let params = &mut params.bytes;
-                if entry.care == Care::OneGpu {
-                    pass_on_one_gpu(call, asked, &command, entry, (outer, params))?
-                } else {
-                    pass(call, asked, &command, entry, outer, params)?
-                }
+        | Care::Firmware
+        | Care::Preemption => {
+            let params = &mut params.bytes;
+            if command.params.is_null() {
+                forward(
+                    call,
+                    asked.code,
+                    (outer, params),
+                    (&[], &mut []),
+                    Route::Caller,
+                )?
+            } else if entry.care == Care::OneGpu {
+                pass_on_one_gpu(call, asked, &command, entry, (outer, params))?
+            } else {
+                pass(call, asked, &command, entry, outer, params)?
             }
-            Some(_) | None => {
-                let parts = (outer, &mut *params.bytes);
-                forward(call, asked.code, parts, (&[], &mut []), Route::Caller)?
-            }
-        },
+        }
     };
     if !command.params.is_null() {
         let written = params.write_back(call);
@@ -130,13 +132,12 @@ impl Command {
     }
 
     /// The control's entry, if the tenant may make it on this object, with parameters of this size.
-    /// `None`: it is for the GPU's firmware, and not on the allowlist. `gpu` has the
-    /// capabilities that count.
+    /// `gpu` has the capabilities that count.
     fn admit(
         &self,
         call: &mut impl Call,
         gpu: Option<GpuId>,
-    ) -> Result<Option<&'static ControlEntry>, Stop> {
+    ) -> Result<&'static ControlEntry, Stop> {
         if self.file.is_none() {
             let status = NvStatus::NV_ERR_INVALID_CLIENT;
             return Err(Stop::refused(status, Reason::Foreign));
@@ -147,31 +148,32 @@ impl Command {
             let status = NvStatus::NV_ERR_INVALID_ARGUMENT;
             return Err(Stop::refused(status, Reason::Parameters));
         }
+        if self.cmd.is_gss_privileged() {
+            let status = NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS;
+            return Err(Stop::refused(status, Reason::Forbidden));
+        }
         let unsupported = |reason| Stop::refused(NvStatus::NV_ERR_NOT_SUPPORTED, reason);
         let entry = call.tables().control(self.cmd);
-        match entry {
-            Some(entry) => allowed(call, gpu, entry.capabilities).map_err(unsupported)?,
-            // The driver's own tables have no entry for a GSS legacy control either.
-            None if self.cmd.is_gss_legacy() => {}
-            None => return Err(unsupported(Reason::Unlisted)),
-        }
+        let entry = entry.ok_or(unsupported(Reason::Unlisted))?;
+        allowed(call, gpu, entry.capabilities).map_err(unsupported)?;
         // Compare `_rmapiRmControl()` in src/nvidia/src/kernel/rmapi/control.c for the order and
-        // the statuses. The size of a GSS legacy control is the caller's.
-        let expected = entry.map_or(self.size, |entry| entry.params);
+        // the statuses.
         let is_empty = self.size == 0;
-        if self.size != expected || self.size > LARGEST_PARAMS || is_empty != self.params.is_null()
+        if !entry.takes(self.size)
+            || self.size > LARGEST_PARAMS
+            || is_empty != self.params.is_null()
         {
             return Err(Stop::status(NvStatus::NV_ERR_INVALID_ARGUMENT));
         }
-        match entry {
-            None => self.check_firmware(call)?,
+        match entry.care {
+            Care::Firmware => self.check_firmware(call)?,
             // The GPU must be known before the driver is asked. While another thread's call makes
             // the object, or frees it, the driver may have an object that the accounting does not
             // know, and would report on the whole GPU.
-            Some(entry) if matches!(entry.care, Care::Memory(_)) && self.gpu.is_none() => {
+            Care::Memory(_) if self.gpu.is_none() => {
                 return Err(Stop::status(NvStatus::NV_ERR_OBJECT_NOT_FOUND));
             }
-            Some(_) => {}
+            _ => {}
         }
         Ok(entry)
     }
@@ -180,14 +182,8 @@ impl Command {
     /// tenant's.
     ///
     /// The driver hands it on unseen: it checks neither its client nor the class of its object
-    /// (`RmGssLegacyRpcCmd()` in rmapi_gss_legacy_control.c), and nothing but the firmware knows
-    /// what it does. The driver takes some of them from administrators alone; those are refused as
-    /// it refuses them.
+    /// (`RmGssLegacyRpcCmd()` in rmapi_gss_legacy_control.c).
     fn check_firmware(&self, call: &mut impl Call) -> Result<(), Stop> {
-        if self.cmd.is_gss_privileged() {
-            let status = NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS;
-            return Err(Stop::refused(status, Reason::Forbidden));
-        }
         let (kind, gpu) = call.look(|accounting| {
             let kind = accounting.kind_of(self.client, self.object);
             (kind, accounting.gpu_of(self.client, self.object))
@@ -292,6 +288,7 @@ fn check_params(
         | Care::Features
         | Care::Export(_)
         | Care::OneGpu
+        | Care::Firmware
         | Care::Preemption
         | Care::Answer(_) => Ok(()),
     }

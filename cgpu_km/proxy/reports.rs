@@ -78,6 +78,7 @@ impl Report {
             | Care::Share
             | Care::Schedule
             | Care::OneGpu
+            | Care::Firmware
             | Care::Export(_)
             | Care::Answer(_) => Self::AsItIs,
         })

@@ -21,7 +21,6 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NVIDIA = os.path.join(HERE, "../../cgpu_km/nvidia")
-GSS_LEGACY = 0x8000
 STATUS_MAX = 0x10009
 INVALID_ARGUMENT = 0x1F
 
@@ -81,6 +80,11 @@ class Tables:
             for number, name, size, caps in re.findall(
                 r'control\((0x[0-9a-f]+), "(\w+)", (\d+), [\w()]+, &\[.*?\], ([^&]+), &', text
             )
+        }
+        # Of these the table has the most that the parameters may have.
+        self.firmware = {
+            int(number, 16)
+            for number in re.findall(r'control\((0x[0-9a-f]+), "\w+", \d+, Firmware,', text)
         }
         self.uvm = {
             int(number): (name, int(size), int(status), capabilities(caps))
@@ -155,16 +159,16 @@ def check(call, tables, seen, own):
     if call.get("kind") == "control":
         number = int(call["cmd"], 0)
         params, count = struct.unpack_from("<QI", before, 16)
-        if number & GSS_LEGACY:
-            seen["firmware"].add(number)
-        elif number in REFUSED_CONTROLS:
+        if number in REFUSED_CONTROLS:
             if number in tables.controls:
                 yield f"control {number:#010x}, which is to be refused"
         elif number not in tables.controls:
             yield f"control {number:#010x}"
         else:
-            seen["controls"].add(number)
             name, wanted, caps = tables.controls[number]
+            seen["firmware" if number in tables.firmware else "controls"].add(number)
+            if number in tables.firmware:
+                wanted = min(wanted, count)
             if not caps & own:
                 yield f"{name} takes one of {sorted(caps)}"
             refused = struct.unpack_from("<I", after, 28)[0] == INVALID_ARGUMENT

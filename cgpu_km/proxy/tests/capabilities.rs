@@ -178,11 +178,12 @@ fn classes_take_own_clients_alone() {
 }
 
 #[test]
-fn unknown_controls_pass_on_own_objects_and_count() {
-    const UNKNOWN: u32 = 0x2080_8777;
+fn listed_firmware_controls_pass_and_count() {
+    const LISTED: u32 = 0x2080_852e;
     let mut program = with(Capabilities::DEFAULT);
-    for _ in 0..3 {
-        assert_eq!(control(&mut program, UNKNOWN, &[0; 40]), 0);
+    // As branches differ in the size, any that is not too much.
+    for size in [1, 528, 16 << 10] {
+        assert_eq!(control(&mut program, LISTED, &vec![0; size]), 0);
     }
     assert_eq!(program.seen.len(), 3);
     let record = *program.accounting.noted_calls(GPU).next().expect("noted");
@@ -192,12 +193,33 @@ fn unknown_controls_pass_on_own_objects_and_count() {
         program.accounting.share(GPU).expect("added").refused_calls,
         0
     );
-    // One that the driver keeps for administrators.
-    let denied = NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS.0;
-    assert_eq!(control(&mut program, 0x2080_c777, &[0; 40]), denied);
+    let wrong = NvStatus::NV_ERR_INVALID_ARGUMENT.0;
+    let told = control(&mut program, LISTED, &vec![0; (16 << 10) + 1]);
+    assert_eq!(told, wrong);
     assert_eq!(program.seen.len(), 3);
-    let last = (CallKind::Control, 0x2080_c777, Reason::Forbidden);
-    assert_eq!(noted(&program)[1], last);
+}
+
+#[test]
+fn unlisted_firmware_controls_are_refused() {
+    let mut program = with(Capabilities::DEFAULT);
+    let unknown = NvStatus::NV_ERR_NOT_SUPPORTED.0;
+    let denied = NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS.0;
+    let video = Reason::Capability(VIDEO);
+    for (number, told, reason) in [
+        // What each process of the GPU does, in 535 and 550.
+        (0x2080_a083, unknown, Reason::Unlisted),
+        (0x2080_8777, unknown, Reason::Unlisted),
+        (0x0080_8159, unknown, Reason::Unlisted),
+        (0x2080_8165, unknown, video),
+        // Those that the driver keeps for administrators.
+        (0x2080_c777, denied, Reason::Forbidden),
+        (0x2080_c52e, denied, Reason::Forbidden),
+    ] {
+        assert_eq!(control(&mut program, number, &[0; 8]), told, "{number:#x}");
+        let last = noted(&program).pop();
+        assert_eq!(last, Some((CallKind::Control, number, reason)));
+    }
+    assert!(program.seen.is_empty(), "the driver was asked");
 }
 
 /// An argument of `size` bytes that names a client, and memory at 12, and the status that comes

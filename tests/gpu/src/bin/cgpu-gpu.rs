@@ -617,16 +617,19 @@ fn unknown_to(tables: &Tables, call: &Value) -> Option<String> {
     }
     let cmd = number("cmd");
     match (call["kind"].as_str(), cmd) {
-        (Some("control"), Some(cmd)) if ControlCmd(cmd).is_gss_legacy() => None,
         (Some("control"), Some(cmd)) => {
             let entry = tables.control(ControlCmd(cmd));
             let size = call["nsize"].as_u64().unwrap_or_default();
             match entry {
                 None => Some(format!("control {cmd:#x}, {size} bytes")),
-                Some(entry) if u64::from(entry.params) != size && size != 0 => Some(format!(
-                    "control {cmd:#x} with {size} bytes where {} are known",
-                    entry.params
-                )),
+                Some(entry)
+                    if size != 0 && !u32::try_from(size).is_ok_and(|size| entry.takes(size)) =>
+                {
+                    Some(format!(
+                        "control {cmd:#x} with {size} bytes where {} are known",
+                        entry.params
+                    ))
+                }
                 Some(_) => None,
             }
         }
@@ -664,8 +667,12 @@ mod tests {
             said(&control("0x2ff", 4)).as_deref(),
             Some("control 0x2ff, 4 bytes")
         );
-        // To the firmware: nobody knows those.
+        // To the firmware: the size is not known, but which.
         assert_eq!(said(&control("0x20808165", 1)), None);
+        assert_eq!(
+            said(&control("0x20808777", 1)).as_deref(),
+            Some("control 0x20808777, 1 bytes")
+        );
         let class = |cmd: &str| {
             json!({
                 "op": "ioctl", "path": "/dev/nvidiactl", "req": "0xc030462b",

@@ -173,9 +173,9 @@ fn told() -> Verdict {
 fn unseen() -> Verdict {
     let one = Instance::new("unseen", GIB)?;
     let client = one.client()?;
-    // The stand-in is asked, known number or not.
-    let cmd = 0x2080_8777;
-    let _ = client.control(rm::SUBDEVICE_HANDLE, cmd, &mut [0; 8]);
+    // The stand-in is asked.
+    let cmd = 0x2080_8159;
+    let _ = client.control(rm::SUBDEVICE_HANDLE, cmd, &mut [0; 332]);
     let seen = record(&one, cmd)?;
     equal(
         "reason",
@@ -183,6 +183,12 @@ fn unseen() -> Verdict {
         &RefusalReason::PassedUnseen.number(),
     )?;
     equal("refused calls", &one.get()?.calls_refused, &0)?;
+    // What each process does, up to 550.
+    let unlisted = 0x2080_a083;
+    let made = client.control(rm::SUBDEVICE_HANDLE, unlisted, &mut [0; 8]);
+    holds("an unlisted one works", made.is_err())?;
+    let seen = record(&one, unlisted)?;
+    equal("reason", &seen.reason, &RefusalReason::Unlisted.number())?;
     client.close();
     Ok(())
 }
