@@ -86,6 +86,11 @@ pub enum Care {
     Schedule,
     /// It names memory that the driver reaches by way of the object's GPU. It has to be that GPU's.
     OneGpu,
+    /// It names an address space with which the driver frees the object. It has to be one.
+    AddressSpace,
+    /// It names memory for statistics, which the driver would write whatever becomes of it. It may
+    /// name none.
+    Statistics,
     /// The driver hands it to the GPU's firmware unseen, and nothing else is known of it. Its
     /// object is a device or a subdevice, and its parameters are no longer than the row says.
     Firmware,
@@ -126,6 +131,8 @@ impl Care {
             | Self::Export(_)
             | Self::Schedule
             | Self::OneGpu
+            | Self::AddressSpace
+            | Self::Statistics
             | Self::Firmware
             | Self::Answer(_) => false,
         }

@@ -350,6 +350,8 @@ fn rows_say_what_is_done_about_controls() {
         (0x2080_2096, Care::Answer(Answered::Samples)),
         (0x2080_0110, Care::Plain),
         (0x2080_852e, Care::Firmware),
+        (0x503c_0102, Care::AddressSpace),
+        (0xc56f_010b, Care::Statistics),
     ] {
         assert_eq!(care(number), Some(expected), "{number:#x}");
     }

@@ -212,7 +212,8 @@ pub struct FreeTicket {
     pub(super) client: Option<Ref>,
 }
 
-/// A call by which RM maps memory. Must be handed back to `Accounting::end_named_map`.
+/// A call by which RM maps memory, or uses it or an address space. Must be handed back to
+/// `Accounting::end_named_map`.
 #[derive(Debug)]
 #[must_use = "what it names keeps its name until the ticket is handed back"]
 pub struct RmMapTicket {
@@ -357,6 +358,8 @@ pub enum RefusalCause {
     BeyondMemory,
     /// An object that is no memory of the program's is to be mapped or read as such.
     NoMemoryOfIts,
+    /// An object that is no address space is to be registered as one.
+    NoAddressSpace,
 }
 
 impl RefusalCause {
@@ -440,6 +443,8 @@ impl RefusalCause {
             Self::NotesInFlight | Self::NotesInUse => NvStatus::NV_ERR_IN_USE,
             // None of the driver's.
             Self::OtherGpu => NvStatus::NV_ERR_INVALID_DEVICE,
+            // None of the driver's, which frees itself to the end of its stack.
+            Self::NoAddressSpace => NvStatus::NV_ERR_INVALID_ARGUMENT,
         }
     }
 
@@ -458,6 +463,7 @@ impl RefusalCause {
             | Self::NotesInUse
             | Self::BeyondMemory
             | Self::NoMemoryOfIts
+            | Self::NoAddressSpace
             | Self::OtherGpu => Some(Reason::Parameters),
             _ => None,
         }

@@ -398,6 +398,7 @@ impl Forest {
         accounts.uncount(object.share, object.kind);
         let ledgers = &mut accounts.ledgers;
         ledgers.uncount(object.share, Limited::Bar1, object.bar1());
+        ledgers.uncount(object.share, Limited::Objects, object.spaces());
         if let Some(share) = object.share.take() {
             let ledger = accounts.ledgers.get_mut(share);
             let devices = owner

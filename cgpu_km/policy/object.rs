@@ -106,7 +106,8 @@ pub(super) struct Object {
     pub(super) hold: Option<Slot>,
     /// Its program asked for this and believes to have it: for a channel group its timeslice, in
     /// microseconds; for a subdevice the number of its boost; for a doorbell 1, if it was asked for
-    /// through BAR1 and made through BAR0. For memory: [`Halves`].
+    /// through BAR1 and made through BAR0. For memory: [`Halves`]. For memory of other devices: how
+    /// often an address space was registered with it.
     asked: u64,
     /// By what pages it can be mapped at most, for memory.
     pub(super) page: PageSize,
@@ -146,6 +147,7 @@ impl Object {
             asked: match kind {
                 Kind::Subdevice => u64::from(Boost::OFF.number()),
                 Kind::UserMode | Kind::VideoMemory | Kind::SystemMemory => 0,
+                Kind::PeerMemory => 0,
                 _ => DEFAULT_TIMESLICE_US,
             },
             page: PageSize::Small,
@@ -201,6 +203,14 @@ impl Object {
     pub(super) fn bar1(&self) -> u64 {
         match self.kind {
             Kind::VideoMemory => Halves::of(self.asked).bar1 * PAGE,
+            _ => 0,
+        }
+    }
+
+    /// How often an address space was registered with it.
+    pub(super) fn spaces(&self) -> u64 {
+        match self.kind {
+            Kind::PeerMemory => self.asked,
             _ => 0,
         }
     }

@@ -25,7 +25,9 @@ use crate::{
         control::{Care, ControlEntry, Direction, Pointer, LARGEST_PARAMS},
         handle::{ClientHandle, ControlCmd, ObjectHandle},
         nvos::nvos54,
-        params::{debug_read, debug_write, group_schedule, share_policy},
+        params::{
+            debug_read, debug_write, group_schedule, kmb, register_space, share_policy,
+        },
         status::NvStatus,
         wire::Field,
     },
@@ -72,6 +74,8 @@ pub(super) fn control(
         | Care::Share
         | Care::Schedule
         | Care::OneGpu
+        | Care::AddressSpace
+        | Care::Statistics
         | Care::Firmware
         | Care::Preemption => {
             let params = &mut params.bytes;
@@ -83,8 +87,8 @@ pub(super) fn control(
                     (&[], &mut []),
                     Route::Caller,
                 )?
-            } else if entry.care == Care::OneGpu {
-                pass_on_one_gpu(call, asked, &command, entry, (outer, params))?
+            } else if matches!(entry.care, Care::OneGpu | Care::AddressSpace) {
+                pass_while_named(call, asked, &command, entry, (outer, params))?
             } else {
                 pass(call, asked, &command, entry, outer, params)?
             }
@@ -201,19 +205,25 @@ impl Command {
 // Both name it first.
 const _: () = assert!(debug_read::H_MEMORY.offset() == debug_write::H_MEMORY.offset());
 
-/// The same as [`pass`], while the memory that the parameters name is of the object's GPU.
+/// The same as [`pass`], while the object that the parameters name is what it has to be: memory of
+/// the object's GPU, or an address space of it.
 #[inline(never)] // Its frame would stand in that of every control.
-fn pass_on_one_gpu(
+fn pass_while_named(
     call: &mut impl Call,
     asked: &Asked<'_>,
     command: &Command,
     entry: &ControlEntry,
     (outer, params): (&mut [u8], &mut [u8]),
 ) -> Result<i32, Stop> {
-    let memory = ObjectHandle(get(debug_read::H_MEMORY, params)?);
     let (client, object) = (command.client, command.object);
-    let ticket =
-        call.accounting(|accounting| accounting.begin_debug_access(client, object, memory))?;
+    let ticket = if entry.care == Care::AddressSpace {
+        let space = get(register_space::H_VA_SPACE, params)?;
+        let space = (space != 0).then_some(ObjectHandle(space));
+        call.accounting(|accounting| accounting.begin_register_space(client, object, space))?
+    } else {
+        let memory = ObjectHandle(get(debug_read::H_MEMORY, params)?);
+        call.accounting(|accounting| accounting.begin_debug_access(client, object, memory))?
+    };
     let returned = pass(call, asked, command, entry, outer, params);
     call.accounting(|accounting| accounting.end_named_map(ticket));
     returned
@@ -281,6 +291,15 @@ fn check_params(
             let (client, object) = (command.client, command.object);
             Ok(call.accounting(|accounting| accounting.begin_schedule(client, object))?)
         }
+        // The driver duplicates it for itself, in the program's client, and writes to it without a
+        // look at its size (`kchannelCtrlCmdGetKmb_KERNEL()` in kernel_channel.c).
+        Care::Statistics => match kmb::H_MEMORY.get(params) {
+            None | Some(0) => Ok(()),
+            Some(_) => Err(Stop::refused(
+                NvStatus::NV_ERR_INVALID_ARGUMENT,
+                Reason::Parameters,
+            )),
+        },
         Care::Plain
         | Care::Gpus(_)
         | Care::Processes(_)
@@ -288,6 +307,7 @@ fn check_params(
         | Care::Features
         | Care::Export(_)
         | Care::OneGpu
+        | Care::AddressSpace
         | Care::Firmware
         | Care::Preemption
         | Care::Answer(_) => Ok(()),

@@ -78,6 +78,8 @@ impl Report {
             | Care::Share
             | Care::Schedule
             | Care::OneGpu
+            | Care::AddressSpace
+            | Care::Statistics
             | Care::Firmware
             | Care::Export(_)
             | Care::Answer(_) => Self::AsItIs,

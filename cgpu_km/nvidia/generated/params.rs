@@ -157,6 +157,22 @@ pub mod debug_read {
     pub const H_MEMORY: Field<u32> = Field::at(0);
 }
 
+/// `NV503C_CTRL_CMD_REGISTER_VA_SPACE`.
+pub mod register_space {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV503C_CTRL_REGISTER_VA_SPACE_PARAMS` in bytes.
+    pub const SIZE: usize = 16;
+    /// The address space, 0: none in particular.
+    pub const H_VA_SPACE: Field<u32> = Field::at(0);
+}
+
+/// `NVC56F_CTRL_CMD_GET_KMB`.
+pub mod kmb {
+    use crate::nvidia::wire::Field;
+    /// Memory for statistics, since 550.
+    pub const H_MEMORY: Field<u32> = Field::at(124);
+}
+
 /// `NV83DE_CTRL_CMD_DEBUG_WRITE_MEMORY`.
 pub mod debug_write {
     use crate::nvidia::wire::Field;

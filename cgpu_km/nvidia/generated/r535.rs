@@ -97,7 +97,7 @@ static CONTROLS: [ControlEntry; 16] = [
         34000, Answer(Samples), &[], UTILITY, &[]),
     control(0x20802a0a, "NV2080_CTRL_CMD_CE_GET_ALL_CAPS", 68, Plain, &[], BASE, &[]),
     control(0x906f0102, "NV906F_CTRL_CMD_RESET_CHANNEL", 12, Plain, &[], WORK, &[]),
-    control(0xc56f010b, "NVC56F_CTRL_CMD_GET_KMB", 124, Plain, &[], WORK, &[]),
+    control(0xc56f010b, "NVC56F_CTRL_CMD_GET_KMB", 124, Statistics, &[], WORK, &[]),
     control(0xcb330101, "NV_CONF_COMPUTE_CTRL_CMD_SYSTEM_GET_CAPABILITIES",
         5, Plain, &[], WORK, &[]),
 ];

@@ -84,7 +84,7 @@ static CONTROLS: [ControlEntry; 17] = [
     control(0x20803083, "NV2080_CTRL_CMD_NVLINK_GET_PLATFORM_INFO", 37, Plain, &[], UTILITY, &[]),
     control(0xa06c0101, "NVA06C_CTRL_CMD_GPFIFO_SCHEDULE", 2, Schedule, &[], WORK, &[]),
     control(0xa06f0103, "NVA06F_CTRL_CMD_GPFIFO_SCHEDULE", 2, Schedule, &[], WORK, &[]),
-    control(0xc56f010b, "NVC56F_CTRL_CMD_GET_KMB", 128, Plain, &[], WORK, &[]),
+    control(0xc56f010b, "NVC56F_CTRL_CMD_GET_KMB", 128, Statistics, &[], WORK, &[]),
 ];
 
 /// The commands of UVM: number, name, bytes of the argument, places of the status and of client and

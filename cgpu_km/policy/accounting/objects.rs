@@ -166,6 +166,7 @@ impl Accounting {
         // A file that shows the original does not show the copy.
         match likeness.kind {
             Kind::VideoMemory | Kind::SystemMemory => object.set_size(likeness.size),
+            Kind::PeerMemory => {}
             _ => object.ask(likeness.asked),
         }
         object.page = likeness.page;

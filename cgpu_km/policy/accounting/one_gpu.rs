@@ -27,6 +27,7 @@ use crate::{
         event::{RefusalCause, RmMapTicket},
         slots::Slot,
     },
+    uapi::Limited,
 };
 
 impl Accounting {
@@ -64,8 +65,50 @@ impl Accounting {
         self.begin_named_map(client, debugger, memory)
     }
 
-    /// The driver has answered a call that [`Accounting::begin_named_map`] or
-    /// [`Accounting::begin_rm_map`] agreed to.
+    /// An address space is about to be registered with memory for other devices
+    /// (`NV503C_CTRL_CMD_REGISTER_VA_SPACE`); `None`: none in particular.
+    ///
+    /// The driver frees the one with the other, whatever that is. An object that depends on itself
+    /// would be freed without end, on the kernel's stack (`CliAddThirdPartyP2PVASpace()`,
+    /// third_party_p2p.c; `clientUpdatePendingFreeList_IMPL()`, rs_server.c). Nothing that an
+    /// address space goes with depends on such memory. The driver keeps a record of each, so each
+    /// counts as an object until the memory's own is gone.
+    ///
+    /// # Errors
+    ///
+    /// It is no address space of the same client and GPU; there are too many objects.
+    pub fn begin_register_space(
+        &mut self,
+        client: ClientHandle,
+        peer: ObjectHandle,
+        space: Option<ObjectHandle>,
+    ) -> Result<RmMapTicket, RefusalCause> {
+        let named = self.forest.named(client, peer)?;
+        if named.object.kind != Kind::PeerMemory {
+            return Err(RefusalCause::WrongClass);
+        }
+        let (peer_slot, share) = (named.slot, named.object.share);
+        let space = match space {
+            Some(space) => {
+                let (_, slot) = self.on_one_gpu(client, peer, space)?;
+                if self.kind_of(client, space) != Some(Kind::VaSpace) {
+                    return Err(RefusalCause::NoAddressSpace);
+                }
+                Some(slot)
+            }
+            None => None,
+        };
+        if !self.accounts.ledgers.count(share, Limited::Objects, 1) {
+            return Err(RefusalCause::LimitReached(Limited::Objects));
+        }
+        if let Some(peer) = self.forest.objects.get_mut(peer_slot) {
+            peer.ask(peer.spaces().saturating_add(1));
+        }
+        Ok(self.name_map([Some(peer_slot), space, None]))
+    }
+
+    /// The driver has answered a call that [`Accounting::begin_named_map`],
+    /// [`Accounting::begin_register_space`] or [`Accounting::begin_rm_map`] agreed to.
     pub fn end_named_map(&mut self, ticket: RmMapTicket) {
         self.release_names(ticket.names);
     }
