@@ -74,6 +74,7 @@ mod object;
 mod os_events;
 mod overhead;
 mod paging;
+mod polls;
 mod process;
 mod quota;
 mod range_groups;

@@ -91,6 +91,9 @@ pub enum Care {
     /// It names memory for statistics, which the driver would write whatever becomes of it. It may
     /// name none.
     Statistics,
+    /// It says which sections of the page of shared data are wanted. There are only so many that
+    /// want any.
+    Poll,
     /// The driver hands it to the GPU's firmware unseen, and nothing else is known of it. Its
     /// object is a device or a subdevice, and its parameters are no longer than the row says.
     Firmware,
@@ -133,6 +136,7 @@ impl Care {
             | Self::OneGpu
             | Self::AddressSpace
             | Self::Statistics
+            | Self::Poll
             | Self::Firmware
             | Self::Answer(_) => false,
         }

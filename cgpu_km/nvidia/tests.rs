@@ -352,6 +352,7 @@ fn rows_say_what_is_done_about_controls() {
         (0x2080_852e, Care::Firmware),
         (0x503c_0102, Care::AddressSpace),
         (0xc56f_010b, Care::Statistics),
+        (0x00de_0001, Care::Poll),
     ] {
         assert_eq!(care(number), Some(expected), "{number:#x}");
     }

@@ -360,6 +360,8 @@ pub enum RefusalCause {
     NoMemoryOfIts,
     /// An object that is no address space is to be registered as one.
     NoAddressSpace,
+    /// Too many objects of the share want shared data to be kept up to date, or too often.
+    PolledTooOften,
 }
 
 impl RefusalCause {
@@ -413,7 +415,10 @@ impl RefusalCause {
             Self::LimitReached(Limited::Bar1 | Limited::HostMemory) => NvStatus::NV_ERR_NO_MEMORY,
             // rs_server.c, _serverCreateEntryAndLockForNewClient, and rs_client.c: no memory.
             // For a key: arch/nvalloc/unix/src/osapi.c, RmAllocOsEvent, whatever is wrong.
-            Self::LimitReached(_) | Self::KeyTaken => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
+            // Polls without end are nothing that the driver refuses.
+            Self::LimitReached(_) | Self::KeyTaken | Self::PolledTooOften => {
+                NvStatus::NV_ERR_INSUFFICIENT_RESOURCES
+            }
             // rs_client.c, clientGenResourceHandle_IMPL.
             Self::NoHandle => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
             // kernel-open/nvidia-uvm/uvm_ioctl.c, uvm_api_range_invalid_4k.

@@ -399,6 +399,7 @@ impl Forest {
         let ledgers = &mut accounts.ledgers;
         ledgers.uncount(object.share, Limited::Bar1, object.bar1());
         ledgers.uncount(object.share, Limited::Objects, object.spaces());
+        let was_polled = object.is_polled();
         if let Some(share) = object.share.take() {
             let ledger = accounts.ledgers.get_mut(share);
             let devices = owner
@@ -406,6 +407,9 @@ impl Forest {
                 .and_then(|owner| self.clients.get_mut(owner)?.devices.get_mut(share.index()));
             if let Some(ledger) = ledger {
                 ledger.leave();
+                if was_polled {
+                    ledger.polls.end();
+                }
                 if was == ObjectLife::Here {
                     lower(&mut ledger.objects, 1);
                 }

@@ -22,6 +22,7 @@ use crate::{
         event::RefusalCause,
         ids::{GpuId, ShareId},
         overhead::ContextCost,
+        polls::Polls,
         quota::{Counts, LimitView, Quotas},
         share_view::{FbView, ShareView},
     },
@@ -244,6 +245,7 @@ pub(super) struct Ledger {
     /// The tenant's rights on the GPU.
     pub(super) capabilities: Capabilities,
     pub(super) boosters: Boosters,
+    pub(super) polls: Polls,
     /// How the GPU's engines share its runlists.
     pub(super) engines: Engines,
     /// The ids of groups and channels.
@@ -273,6 +275,7 @@ impl Ledger {
             managed_mode: ManagedMode::default(),
             capabilities: Capabilities::DEFAULT,
             boosters: Boosters::default(),
+            polls: Polls::default(),
             engines: Engines::of(0, false),
             channels: ChannelIds::new(),
             quotas: Quotas::new(),

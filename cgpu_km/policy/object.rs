@@ -107,7 +107,8 @@ pub(super) struct Object {
     /// Its program asked for this and believes to have it: for a channel group its timeslice, in
     /// microseconds; for a subdevice the number of its boost; for a doorbell 1, if it was asked for
     /// through BAR1 and made through BAR0. For memory: [`Halves`]. For memory of other devices: how
-    /// often an address space was registered with it.
+    /// often an address space was registered with it. For shared data 1, if it was asked to keep any
+    /// up to date.
     asked: u64,
     /// By what pages it can be mapped at most, for memory.
     pub(super) page: PageSize,
@@ -147,7 +148,7 @@ impl Object {
             asked: match kind {
                 Kind::Subdevice => u64::from(Boost::OFF.number()),
                 Kind::UserMode | Kind::VideoMemory | Kind::SystemMemory => 0,
-                Kind::PeerMemory => 0,
+                Kind::PeerMemory | Kind::SharedData => 0,
                 _ => DEFAULT_TIMESLICE_US,
             },
             page: PageSize::Small,
@@ -205,6 +206,11 @@ impl Object {
             Kind::VideoMemory => Halves::of(self.asked).bar1 * PAGE,
             _ => 0,
         }
+    }
+
+    /// It is shared data of which any are to be kept up to date.
+    pub(super) fn is_polled(&self) -> bool {
+        self.kind == Kind::SharedData && self.asked != 0
     }
 
     /// How often an address space was registered with it.

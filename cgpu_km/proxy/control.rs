@@ -26,7 +26,7 @@ use crate::{
         handle::{ClientHandle, ControlCmd, ObjectHandle},
         nvos::nvos54,
         params::{
-            debug_read, debug_write, group_schedule, kmb, register_space, share_policy,
+            debug_read, debug_write, group_schedule, kmb, poll, register_space, share_policy,
         },
         status::NvStatus,
         wire::Field,
@@ -76,6 +76,7 @@ pub(super) fn control(
         | Care::OneGpu
         | Care::AddressSpace
         | Care::Statistics
+        | Care::Poll
         | Care::Firmware
         | Care::Preemption => {
             let params = &mut params.bytes;
@@ -300,6 +301,14 @@ fn check_params(
                 Reason::Parameters,
             )),
         },
+        Care::Poll => {
+            if get(poll::POLLED_DATA_MASK, params)? == 0 {
+                return Ok(());
+            }
+            let (client, object) = (command.client, command.object);
+            let now = call.uptime_s();
+            Ok(call.accounting(|accounting| accounting.begin_poll(client, object, now))?)
+        }
         Care::Plain
         | Care::Gpus(_)
         | Care::Processes(_)

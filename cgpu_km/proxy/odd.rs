@@ -16,8 +16,8 @@ use crate::{
         handle::{ClassId, ClientHandle, ObjectHandle},
         memory,
         params::{
-            self, channel, context_share, encoder, mapper, nv0002, nv0005, nv0070, nv0080, nva06c,
-            surface, usermode, vaspace,
+            self, channel, context_share, encoder, mapper, nv0002, nv0005, nv0070, nv0080, nv00de,
+            nva06c, surface, usermode, vaspace,
         },
         status::NvStatus,
         wire::Field,
@@ -257,6 +257,16 @@ static ENCODER_SESSION: Odd = Odd {
 /// `NVA0BC_ALLOC_PARAMS_VER_0` (cla0bc.h).
 const ENCODER_WITHOUT_MEMORY: u32 = 0;
 
+/// A page of shared data. What of it is kept up to date is asked of the object afterwards, by a
+/// control (`Accounting::begin_poll`): NVIDIA's programs ask for nothing here.
+static SHARED_DATA: Odd = Odd {
+    keep: |_, params| match nv00de::POLLED_DATA_MASK.get(params) {
+        None | Some(0) => KeptField::Nothing,
+        Some(wanted) => KeptField::PolledData(wanted),
+    },
+    ..PLAIN
+};
+
 /// An event of the general class is one of the class that its parameters name
 /// (`rmapiFixupAllocParams()` in rmapi_specific.c). Any other than the one for programs would be a
 /// callback in the kernel.
@@ -332,13 +342,13 @@ impl Odd {
             Kind::MemoryMapper => &MEMORY_MAPPER,
             Kind::SemaphoreSurface => &SEMAPHORE_SURFACE,
             Kind::EncoderSession => &ENCODER_SESSION,
+            Kind::SharedData => &SHARED_DATA,
             // A client has no parent, and is told its handle: see `super::alloc`.
             Kind::Root
             | Kind::Subdevice
             | Kind::OsDescriptor
             | Kind::Engine
             | Kind::GraphicsObject
-            | Kind::SharedData
             | Kind::Debugger
             | Kind::PeerMemory
             | Kind::Inert => &ORDINARY,
@@ -411,6 +421,8 @@ pub(super) enum KeptField {
     QueueSize(u32),
     /// Whether an encoder's session has memory for what it says.
     EncoderVersion(u32),
+    /// Which shared data are to be kept up to date.
+    PolledData(u64),
     /// No client whose addresses a device of this client is to share.
     ClientShare(ClientHandle),
 }
@@ -427,6 +439,7 @@ impl KeptField {
             // The driver refuses a queue without room.
             Self::QueueSize(wanted) => mapper::MAX_QUEUE_SIZE.set(params, wanted.min(1)),
             Self::EncoderVersion(_) => encoder::VERSION.set(params, ENCODER_WITHOUT_MEMORY),
+            Self::PolledData(_) => nv00de::POLLED_DATA_MASK.set(params, 0),
             Self::ClientShare(own) => nv0080::H_CLIENT_SHARE.set(params, own.0),
             Self::Nothing | Self::Bar1Mapping(_) | Self::EventData(_) => None,
         };
@@ -441,6 +454,7 @@ impl KeptField {
             Self::EventData(data) => nv0005::DATA.set(params, data),
             Self::QueueSize(wanted) => mapper::MAX_QUEUE_SIZE.set(params, wanted),
             Self::EncoderVersion(wanted) => encoder::VERSION.set(params, wanted),
+            Self::PolledData(wanted) => nv00de::POLLED_DATA_MASK.set(params, wanted),
             Self::ClientShare(_) => nv0080::H_CLIENT_SHARE.set(params, 0),
             Self::Attributes(bits) => {
                 let told = memory::ATTR2.get(params).unwrap_or(0);

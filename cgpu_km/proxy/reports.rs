@@ -80,6 +80,7 @@ impl Report {
             | Care::OneGpu
             | Care::AddressSpace
             | Care::Statistics
+            | Care::Poll
             | Care::Firmware
             | Care::Export(_)
             | Care::Answer(_) => Self::AsItIs,

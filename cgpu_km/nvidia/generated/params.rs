@@ -173,6 +173,22 @@ pub mod kmb {
     pub const H_MEMORY: Field<u32> = Field::at(124);
 }
 
+/// `NV00DE_CTRL_CMD_REQUEST_DATA_POLL`, since 550.
+pub mod poll {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV00DE_CTRL_REQUEST_DATA_POLL_PARAMS` in bytes.
+    pub const SIZE: usize = 8;
+    /// The sections of the page that are wanted.
+    pub const POLLED_DATA_MASK: Field<u64> = Field::at(0);
+}
+
+/// Class `RM_USER_SHARED_DATA`.
+pub mod nv00de {
+    use crate::nvidia::wire::Field;
+    /// The sections of the page that are wanted, since 550.
+    pub const POLLED_DATA_MASK: Field<u64> = Field::at(0);
+}
+
 /// `NV83DE_CTRL_CMD_DEBUG_WRITE_MEMORY`.
 pub mod debug_write {
     use crate::nvidia::wire::Field;

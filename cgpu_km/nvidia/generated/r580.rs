@@ -243,7 +243,7 @@ static CONTROLS: [ControlEntry; 308] = [
         40, Plain, &[], GRAPHICS, &[]),
     control(0x00da0006, "NV_SEMAPHORE_SURFACE_CTRL_CMD_UNBIND_CHANNEL",
         40, Plain, &[], GRAPHICS, &[]),
-    control(0x00de0001, "NV00DE_CTRL_CMD_REQUEST_DATA_POLL", 8, Plain, &[], BASE, &[]),
+    control(0x00de0001, "NV00DE_CTRL_CMD_REQUEST_DATA_POLL", 8, Poll, &[], BASE, &[]),
     control(0x20800102, "NV2080_CTRL_CMD_GPU_GET_INFO_V2", 564, Features, &[], BASE, &[]),
     control(0x20800110, "NV2080_CTRL_CMD_GPU_GET_NAME_STRING", 132, Plain, &[], BASE, &[]),
     control(0x20800111, "NV2080_CTRL_CMD_GPU_GET_SHORT_NAME_STRING", 64, Plain, &[], BASE, &[]),

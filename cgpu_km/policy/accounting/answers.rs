@@ -78,6 +78,31 @@ impl Accounting {
         Ok(())
     }
 
+    /// The program is about to ask that some of the shared data be kept up to date.
+    ///
+    /// # Errors
+    ///
+    /// It is no such object; too many of them ask, or too often.
+    pub fn begin_poll(
+        &mut self,
+        client: ClientHandle,
+        data: ObjectHandle,
+        now_s: u64,
+    ) -> Result<(), RefusalCause> {
+        let slot = self.required(client, data, Kind::SharedData)?;
+        let data = self.forest.objects.get_mut(slot);
+        let data = data.ok_or(RefusalCause::UnknownObject)?;
+        let ledger = data
+            .share
+            .and_then(|share| self.accounts.ledgers.get_mut(share));
+        let ledger = ledger.ok_or(RefusalCause::NoSuchGpu)?;
+        if !ledger.polls.change(data.is_polled(), now_s) {
+            return Err(RefusalCause::PolledTooOften);
+        }
+        data.ask(1);
+        Ok(())
+    }
+
     fn required(
         &self,
         client: ClientHandle,

@@ -166,7 +166,7 @@ impl Accounting {
         // A file that shows the original does not show the copy.
         match likeness.kind {
             Kind::VideoMemory | Kind::SystemMemory => object.set_size(likeness.size),
-            Kind::PeerMemory => {}
+            Kind::PeerMemory | Kind::SharedData => {}
             _ => object.ask(likeness.asked),
         }
         object.page = likeness.page;

@@ -313,3 +313,34 @@ fn accounting_is_told_of_the_tenants_gpu_alone() {
         "the program's own word"
     );
 }
+
+#[test]
+fn shared_data_is_polled_seldom() {
+    const REQUEST_DATA_POLL: u32 = 0x00de_0001;
+    const DATA: u32 = 0x5c00_0020;
+    let mut program = with(UTILITY);
+    let outer = nvos64(CLIENT, SUBDEVICE, DATA, 0xde, PARAMS);
+    let mut params = words(8, &[(0, 0x3f)]);
+    assert_eq!(program.alloc(&outer, &params), 0);
+    assert_eq!(get64(&program.seen[0].parts[1], 0), 0, "nothing yet");
+    assert_eq!(get64(program.at(PARAMS), 0), 0x3f);
+    program.seen.clear();
+    let mut ask = |program: &mut Program, mask| {
+        put32(&mut params, 0, mask);
+        control_of(program, CLIENT, DATA, REQUEST_DATA_POLL, &params)
+    };
+    // As nvidia-smi -q does.
+    for mask in [0x20, 0x22, 0x26, 0x36, 0x3e, 0x3f] {
+        assert_eq!(ask(&mut program, mask), 0);
+    }
+    assert_eq!(program.seen.len(), 6);
+    let told: Vec<_> = (0..20).map(|mask| ask(&mut program, mask)).collect();
+    let full = NvStatus::NV_ERR_INSUFFICIENT_RESOURCES.0;
+    assert_eq!(told.iter().filter(|told| **told == 0).count(), 11);
+    assert_eq!(told.last(), Some(&full));
+    assert_eq!(program.seen.len(), 17);
+    program.uptime_s += 1;
+    assert_eq!(ask(&mut program, 0x3f), 0);
+    let status = control_of(&mut program, CLIENT, SUBDEVICE, REQUEST_DATA_POLL, &params);
+    assert_eq!(status, NvStatus::NV_ERR_NOT_SUPPORTED.0);
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Which sections of the page of shared data a tenant's programs want to be kept up to date.
+//!
+//! For each change of an object's wish, its end included, the driver looks at all objects of all
+//! clients of the host, with its lock for all of them (`_gpushareddataRequestDataPoll()`,
+//! gpu_user_shared_data.c). So few objects of a share have a wish, and it changes seldom. An
+//! `nvidia-smi -q` has one such object for each GPU, and changes it six times (tests/traces).
+
+use crate::policy::count::lower;
+
+/// Most objects of a share that want anything: all of them may be freed at once.
+const MOST_OBJECTS: u32 = 64;
+/// Most changes in a second.
+const MOST_CHANGES: u32 = 16;
+
+/// The wishes of one share.
+#[derive(Debug, Default)]
+pub(super) struct Polls {
+    /// Objects that want something.
+    objects: u32,
+    /// The second of the last change.
+    second: u64,
+    /// Changes in it.
+    changes: u32,
+}
+
+impl Polls {
+    /// Counts a change of what an object wants, which wanted something before or not; whether there
+    /// may be one now.
+    pub(super) fn change(&mut self, wanted_before: bool, now_s: u64) -> bool {
+        if self.second != now_s {
+            (self.second, self.changes) = (now_s, 0);
+        }
+        let more = u32::from(!wanted_before);
+        if self.changes >= MOST_CHANGES || self.objects.saturating_add(more) > MOST_OBJECTS {
+            return false;
+        }
+        self.changes += 1;
+        self.objects += more;
+        true
+    }
+
+    /// An object that wanted something is gone.
+    pub(super) fn end(&mut self) {
+        lower(&mut self.objects, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_have_a_rate() {
+        let mut polls = Polls::default();
+        let granted = (0..100).filter(|i| polls.change(*i > 0, 7)).count();
+        assert_eq!(granted, 16);
+        assert!(polls.change(true, 8));
+    }
+
+    #[test]
+    fn few_objects_want_anything() {
+        let mut polls = Polls::default();
+        let granted = (0..100).filter(|i| polls.change(false, *i)).count();
+        assert_eq!(granted, 64);
+        assert!(polls.change(true, 200), "one that has a wish");
+        polls.end();
+        assert!(polls.change(false, 300));
+        assert!(!polls.change(false, 400));
+    }
+}
