@@ -405,7 +405,7 @@ impl RefusalCause {
             Self::WrongClass | Self::NoMemoryOfIts => NvStatus::NV_ERR_NOT_SUPPORTED,
             // kernel/gpu/fifo/usermode_api.c, usrmodeGetMemInterMapParams_IMPL: a page that was not
             // made for that.
-            Self::Doorbell => NvStatus::NV_ERR_INVALID_PARAMETER,
+            Self::Doorbell | Self::NoAddressSpace => NvStatus::NV_ERR_INVALID_PARAMETER,
             // kernel/mem_mgr/fabric_vaspace.c, fabricvaspaceAllocNonContiguous_IMPL: no addresses
             // left.
             Self::InFabric => NvStatus::NV_ERR_NO_MEMORY,
@@ -415,12 +415,9 @@ impl RefusalCause {
             Self::LimitReached(Limited::Bar1 | Limited::HostMemory) => NvStatus::NV_ERR_NO_MEMORY,
             // rs_server.c, _serverCreateEntryAndLockForNewClient, and rs_client.c: no memory.
             // For a key: arch/nvalloc/unix/src/osapi.c, RmAllocOsEvent, whatever is wrong.
-            // Polls without end are nothing that the driver refuses.
-            Self::LimitReached(_) | Self::KeyTaken | Self::PolledTooOften => {
-                NvStatus::NV_ERR_INSUFFICIENT_RESOURCES
-            }
+            Self::LimitReached(_) | Self::KeyTaken => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
             // rs_client.c, clientGenResourceHandle_IMPL.
-            Self::NoHandle => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
+            Self::NoHandle | Self::PolledTooOften => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
             // kernel-open/nvidia-uvm/uvm_ioctl.c, uvm_api_range_invalid_4k.
             Self::NoRange => NvStatus::NV_ERR_INVALID_ADDRESS,
             // kernel-open/nvidia-uvm/uvm_range_tree.c, uvm_range_tree_add.
@@ -448,8 +445,6 @@ impl RefusalCause {
             Self::NotesInFlight | Self::NotesInUse => NvStatus::NV_ERR_IN_USE,
             // None of the driver's.
             Self::OtherGpu => NvStatus::NV_ERR_INVALID_DEVICE,
-            // None of the driver's, which frees itself to the end of its stack.
-            Self::NoAddressSpace => NvStatus::NV_ERR_INVALID_ARGUMENT,
         }
     }
 

@@ -107,8 +107,8 @@ pub(super) struct Object {
     /// Its program asked for this and believes to have it: for a channel group its timeslice, in
     /// microseconds; for a subdevice the number of its boost; for a doorbell 1, if it was asked for
     /// through BAR1 and made through BAR0. For memory: [`Halves`]. For memory of other devices: how
-    /// often an address space was registered with it. For shared data 1, if it was asked to keep any
-    /// up to date.
+    /// often an address space was registered with it. For shared data 1, if some are to be kept up
+    /// to date.
     asked: u64,
     /// By what pages it can be mapped at most, for memory.
     pub(super) page: PageSize,

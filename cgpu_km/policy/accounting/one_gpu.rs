@@ -50,8 +50,9 @@ impl Accounting {
 
     /// A debugger is about to read or write memory. Since branch 570 the driver does so with a copy
     /// engine, which takes an address of a range of addresses for one of the host
-    /// (`_nv83deCtrlCmdDebugAccessMemory()`, kernel_sm_debugger_session_ctrl.c). So it has to be
-    /// memory; that is the caller's as for [`Accounting::begin_named_map`].
+    /// (`_nv83deCtrlCmdDebugAccessMemory()`, kernel_sm_debugger_session_ctrl.c), and a place in
+    /// NVLink's fabric as well. So it has to be video memory or the host's; that is the caller's as
+    /// for [`Accounting::begin_named_map`].
     pub fn begin_debug_access(
         &mut self,
         client: ClientHandle,
@@ -59,7 +60,8 @@ impl Accounting {
         memory: ObjectHandle,
     ) -> Result<RmMapTicket, RefusalCause> {
         let kind = self.kind_of(client, memory);
-        if kind.is_some_and(|kind| !kind.is_memory()) {
+        let is_readable = |kind: Kind| kind.is_memory() && kind != Kind::FabricMemory;
+        if kind.is_some_and(|kind| !is_readable(kind)) {
             return Err(RefusalCause::NoMemoryOfIts);
         }
         self.begin_named_map(client, debugger, memory)

@@ -645,3 +645,15 @@ fn a_doorbell_is_mapped_by_nobody() {
     );
     assert_eq!(overhead(&accounting), 0);
 }
+
+#[test]
+fn a_debugger_reads_no_place_in_the_fabric() {
+    let mut accounting = accounting(1 << 30);
+    let place = Alloc {
+        kind: Kind::FabricMemory,
+        ..request(CLIENT, DEVICE, MEMORY)
+    };
+    accounting.alloc(&place).unwrap();
+    let read = accounting.begin_debug_access(CLIENT, DEVICE, MEMORY);
+    assert_eq!(read.err(), Some(RefusalCause::NoMemoryOfIts));
+}

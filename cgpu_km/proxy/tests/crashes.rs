@@ -67,7 +67,7 @@ fn only_an_address_space_is_registered() {
         assert_eq!(register(&mut program, space), 0);
     }
     assert_eq!(program.seen.len(), 2);
-    let wrong = NvStatus::NV_ERR_INVALID_ARGUMENT.0;
+    let wrong = NvStatus::NV_ERR_INVALID_PARAMETER.0;
     // Itself, one like it, what it is below of, memory.
     for object in [PEER, PEER + 1, SUBDEVICE, DEVICE, SPACE + 1] {
         assert_eq!(register(&mut program, object), wrong, "{object:#x}");
