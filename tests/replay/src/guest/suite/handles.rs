@@ -111,7 +111,7 @@ fn memory() -> Verdict {
         outer[16] = kind;
         status(b.ctl, SHARE, &mut outer, 20)
     };
-    equal("share with a's client", &share(3, a.handle)?, &0x33)?;
+    equal("share with a's client", &share(3, a.handle)?, &0x1f)?;
     equal("share with all", &share(1, 0)?, &0)?;
     // Shared with all, but not reachable for another tenant.
     let source = (b.handle, OBJECT);
