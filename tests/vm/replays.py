@@ -41,7 +41,7 @@ NOT_SUPPORTED = "0x56"
 CAPABILITY, FORBIDDEN, PARAMETERS, PASSED_UNSEEN = 1, 3, 4, 5
 # What the driver refused as well: a Vulkan program, and one that asks for a subdevice that it has
 # freed.
-AS_RECORDED = {("NV_ESC_RM_IDLE_CHANNELS", FORBIDDEN), ("0x20808165", PARAMETERS)}
+AS_RECORDED = {("NV_ESC_RM_IDLE_CHANNELS", FORBIDDEN), ("NV2080_CTRL_CMD_8165", PARAMETERS)}
 
 # Kinds of machines: GPUs, and parameters of the stand-in.
 H200, H100, TWO_H200 = (1, ""), (1, "model=h100"), (2, "neighbours=1")
