@@ -33,6 +33,13 @@ impl ClientHandle {
 #[repr(transparent)]
 pub struct ObjectHandle(pub u32);
 
+impl ObjectHandle {
+    /// In the place of a new range's address space it stands for addresses of the host
+    /// (`NV_MEMORY_VIRTUAL_SYSMEM_DYNAMIC_HVASPACE`, cl0070.h). Everywhere else it is a handle as
+    /// any other.
+    pub const HOST_ADDRESSES: Self = Self(u32::MAX);
+}
+
 /// The class of an object, which says what it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]

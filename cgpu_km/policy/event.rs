@@ -303,6 +303,8 @@ pub enum RefusalCause {
     HandleInUse,
     /// No object may have the handle of its client.
     HandleOfClient,
+    /// The handle stands for no object where a range of addresses is made.
+    HandleOfNone,
     /// Memory can only be had below a device.
     NoDevice,
     /// The tenant has no share of that GPU.
@@ -391,6 +393,8 @@ impl RefusalCause {
             Self::UnknownObject => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
             // rs_client.c, clientValidateNewResourceHandle_IMPL.
             Self::HandleInUse => NvStatus::NV_ERR_INSERT_DUPLICATE_NAME,
+            // The same function: a handle of a range that is kept back.
+            Self::HandleOfNone => NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
             // kernel/rmapi/alloc_free.c, serverAllocResourceUnderLock: a class that has parents.
             // And context_dma.c, ctxdmaConstruct_IMPL.
             Self::HandleOfClient | Self::OtherParent => NvStatus::NV_ERR_INVALID_OBJECT_PARENT,
@@ -457,6 +461,7 @@ impl RefusalCause {
             Self::ForeignClient => Some(Reason::Foreign),
             Self::Doorbell
             | Self::InFabric
+            | Self::HandleOfNone
             | Self::RunsAlready
             | Self::NoSubdevice
             | Self::NoNotes

@@ -11,7 +11,7 @@
 use super::{
     call::{Call, Errno, Held},
     objects::free_object,
-    odd::{check_range, named, range_tables},
+    odd::{check_range, range_tables, space_of_range},
     orders::begin_alloc,
     owned::{allowed, check_file, check_made_on, owns, FOREIGN},
     sent::{plain, without, DriverReply},
@@ -122,7 +122,7 @@ fn complete(request: &mut Alloc, bytes: &[u8]) -> Result<(), Errno> {
     match request.kind {
         Kind::VirtualMemory => {
             request.tables = range_tables(flags, size);
-            request.uses[0] = named(nvos32::H_VA_SPACE, bytes);
+            request.uses[0] = space_of_range(nvos32::H_VA_SPACE, bytes);
         }
         Kind::VideoMemory => {
             let attr = get(alloc_size::ATTR, bytes)?;

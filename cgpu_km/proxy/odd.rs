@@ -106,9 +106,9 @@ static VIRTUAL_MEMORY: Odd = Odd {
         if request.class == NV50_MEMORY_VIRTUAL {
             let (flags, length) = (get(memory::FLAGS, params)?, get(memory::SIZE, params)?);
             request.tables = range_tables(flags, length);
-            request.uses[0] = named(memory::H_VA_SPACE, params);
+            request.uses[0] = space_of_range(memory::H_VA_SPACE, params);
         } else {
-            request.uses[0] = named(nv0070::H_VA_SPACE, params);
+            request.uses[0] = space_of_range(nv0070::H_VA_SPACE, params);
         }
         Ok(())
     },
@@ -356,11 +356,15 @@ impl Odd {
     }
 }
 
-/// The object that a field names, which the driver will look up. (Where there can be an address
-/// space, all ones stand for addresses of the host: `NV_MEMORY_VIRTUAL_SYSMEM_DYNAMIC_HVASPACE`.)
+/// The object that a field names, which the driver will look up.
 pub(super) fn named(field: Field<u32>, params: &[u8]) -> Option<ObjectHandle> {
     let handle = field.get(params)?;
-    (!matches!(handle, 0 | u32::MAX)).then_some(ObjectHandle(handle))
+    (handle != 0).then_some(ObjectHandle(handle))
+}
+
+/// The address space that the field of a new range names.
+pub(super) fn space_of_range(field: Field<u32>, params: &[u8]) -> Option<ObjectHandle> {
+    named(field, params).filter(|space| *space != ObjectHandle::HOST_ADDRESSES)
 }
 
 /// The bits of memory's attributes that the driver never gets. No recorded program sets one.

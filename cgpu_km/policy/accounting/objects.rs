@@ -466,7 +466,9 @@ impl Accounting {
         demand
     }
 
-    /// The handle for a new object: the caller's, if it can be had, or one that is free.
+    /// The handle for a new object: the caller's, if it can be had, or one that is free. The driver
+    /// gives an object any handle, also the one that names no address space for a range
+    /// ([`ObjectHandle::HOST_ADDRESSES`]).
     fn new_handle(
         &mut self,
         client: ClientHandle,
@@ -476,6 +478,8 @@ impl Accounting {
             self.forest.choose(client).ok_or(RefusalCause::NoHandle)
         } else if wanted.0 == client.0 {
             Err(RefusalCause::HandleOfClient)
+        } else if wanted == ObjectHandle::HOST_ADDRESSES {
+            Err(RefusalCause::HandleOfNone)
         } else if self.forest.is_taken(client, wanted) {
             Err(RefusalCause::HandleInUse)
         } else {

@@ -684,6 +684,7 @@ fn surface_is_charged_for_what_it_keeps() {
     for (memory, refusal) in [
         (8, RefusalCause::BeyondMemory),
         (9, RefusalCause::UnknownObject),
+        (u32::MAX, RefusalCause::UnknownObject),
         (DEVICE.0, RefusalCause::WrongClass),
     ] {
         surface.uses = [Some(ObjectHandle(memory)), None];

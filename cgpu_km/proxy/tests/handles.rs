@@ -492,6 +492,8 @@ fn objects_of_another_gpu_are_not_used() {
     const THERE: u32 = 0x5c00_0040;
     const MADE: u32 = 0x5c00_0050;
     const INVALID_DEVICE: u32 = NvStatus::NV_ERR_INVALID_DEVICE.0;
+    const INVALID_HANDLE: u32 = NvStatus::NV_ERR_INVALID_OBJECT_HANDLE.0;
+    const NOT_FOUND: u32 = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
     let all = Capabilities::DEFAULT.or(GRAPHICS).or(PROFILING);
@@ -514,6 +516,31 @@ fn objects_of_another_gpu_are_not_used() {
         }
     }
     let (space, memory, group) = (0, 1, 2);
+    // All ones are a name but for a new range, so no object has them: none is made, and none copied.
+    let outer = nvos64(CLIENT, THERE, u32::MAX, 0x90f1, PARAMS);
+    assert_eq!(program.alloc(&outer, &[0; 56]), INVALID_HANDLE);
+    let (client, other) = (ClientHandle(CLIENT), ObjectHandle(0x5c00_0071));
+    let copied = program.accounting.begin_dup(
+        client,
+        ObjectHandle(THERE),
+        ObjectHandle(u32::MAX),
+        client,
+        other,
+    );
+    assert_eq!(copied.unwrap_err().status().0, INVALID_HANDLE);
+    for (class, size, at, parent, expected) in [
+        (0xa06c, 20, 8, DEVICE, NOT_FOUND),
+        (0xc86f, 368, 28, DEVICE, NOT_FOUND),
+        (0xc86f, 368, 32, DEVICE, NOT_FOUND),
+        (0x9067, 12, 0, 0x5c00_0060 + group, NOT_FOUND),
+        (0x50a0, 128, 108, DEVICE, 0),
+        (0x70, 24, 16, DEVICE, 0),
+    ] {
+        let outer = nvos64(CLIENT, parent, MADE, class, PARAMS);
+        let told = program.alloc(&outer, &words(size, &[(at, u32::MAX)]));
+        assert_eq!(told, expected, "{class:#x} {at}");
+        program.accounting.free(client, ObjectHandle(MADE));
+    }
     for (class, size, at, used, parent) in [
         (0xa06c, 20, 8, space, DEVICE),
         (0xc86f, 368, 28, space, DEVICE),

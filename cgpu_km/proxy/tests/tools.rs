@@ -219,6 +219,15 @@ fn control_page_is_within_what_was_asked_for() {
         let mut program = Program::with_subdevice(8 * GIB);
         let outer = nvos64(CLIENT, DEVICE, 0x5c00_0200, class, PARAMS);
         assert_eq!(program.alloc(&outer, memory), 0, "{class:#x}");
+        // It cannot be made under a handle that names no object elsewhere, nor be used by that.
+        let nowhere = nvos64(CLIENT, DEVICE, u32::MAX, class, PARAMS);
+        let refused = NvStatus::NV_ERR_INVALID_OBJECT_HANDLE.0;
+        assert_eq!(program.alloc(&nowhere, memory), refused, "{class:#x}");
+        let mut params = words(368, &[(32, u32::MAX), (128, 1)]);
+        put64(&mut params, 64, beyond);
+        let outer = nvos64(CLIENT, DEVICE, 0x5c00_0201, 0xc86f, PARAMS);
+        let missing = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
+        assert_eq!(program.alloc(&outer, &params), missing, "{class:#x}");
         for (offset, expected) in [
             (beyond, NvStatus::NV_ERR_INVALID_ARGUMENT.0),
             (u64::MAX, NvStatus::NV_ERR_INVALID_ARGUMENT.0),

@@ -53,13 +53,17 @@ impl Beyond {
 fn control_pages(client: &rm::Client) -> Result<Beyond, String> {
     at("group", client.channel_group(GROUP, rm::COMPUTE))?;
     let mut reached = Beyond::default();
-    for piece in 1..=PIECES {
-        for offset in [piece * PIECE, (piece * PIECE).wrapping_neg()] {
-            let mut params = at("channel", client.channel_params())?;
-            put_u32(&mut params, 32, MEMORY);
-            put_u64(&mut params, 64, offset);
-            reached.note(told(client.alloc(GROUP, MADE, rm::CHANNEL, &mut params)));
-            let _ = client.free(MADE);
+    // All ones are a handle as any other to the driver.
+    let _ = client.memory(u32::MAX, PIECE);
+    for memory in [MEMORY, u32::MAX] {
+        for piece in 1..=PIECES {
+            for offset in [piece * PIECE, (piece * PIECE).wrapping_neg()] {
+                let mut params = at("channel", client.channel_params())?;
+                put_u32(&mut params, 32, memory);
+                put_u64(&mut params, 64, offset);
+                reached.note(told(client.alloc(GROUP, MADE, rm::CHANNEL, &mut params)));
+                let _ = client.free(MADE);
+            }
         }
     }
     Ok(reached)
