@@ -61,6 +61,8 @@ pub struct Alloc {
     /// For a channel: the memory in which the driver notes its errors, or a context for DMA over
     /// it. For a context for DMA: the memory that it is over.
     pub memory: Option<ObjectHandle>,
+    /// For a device: another client, whose addresses it is to have (`hClientShare`).
+    pub addresses_of: Option<ClientHandle>,
     /// Objects that the driver uses with it, which have to be of its GPU: the memory of a channel's
     /// control page (`hUserdMemory`), an address space (`hVASpace`).
     pub uses: [Option<ObjectHandle>; 2],
@@ -354,6 +356,11 @@ pub enum RefusalCause {
     NotesInFlight,
     /// A channel is there whose errors are noted in this memory.
     NotesInUse,
+    /// A device is to have the addresses of a client that could go before it, or that has
+    /// another's itself.
+    NotShareable,
+    /// A device of another client has the addresses of this one.
+    AddressesInUse,
     /// The objects that a call uses together are not of one GPU.
     OtherGpu,
     /// A part of memory that the memory has not.
@@ -447,6 +454,10 @@ impl RefusalCause {
             // None of the driver's, which goes on writing to what it has freed
             // (kernel/gpu/fifo/kernel_channel.c, kchannelUpdateNotifierMem_IMPL).
             Self::NotesInFlight | Self::NotesInUse => NvStatus::NV_ERR_IN_USE,
+            // None of the driver's, which looks for the client later
+            // (kernel/gpu/device_share.c, deviceInitClientShare).
+            Self::NotShareable => NvStatus::NV_ERR_INVALID_CLIENT,
+            Self::AddressesInUse => NvStatus::NV_ERR_IN_USE,
             // None of the driver's.
             Self::OtherGpu => NvStatus::NV_ERR_INVALID_DEVICE,
         }
@@ -466,6 +477,8 @@ impl RefusalCause {
             | Self::NoSubdevice
             | Self::NoNotes
             | Self::NotesInUse
+            | Self::NotShareable
+            | Self::AddressesInUse
             | Self::BeyondMemory
             | Self::NoMemoryOfIts
             | Self::NoAddressSpace

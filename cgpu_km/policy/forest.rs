@@ -12,6 +12,7 @@
 mod named;
 mod notes;
 mod preemption;
+mod sharing;
 mod shown;
 mod told;
 
@@ -53,6 +54,8 @@ pub(super) struct Forest {
     kept: Slots<Slot>,
     /// The object in which the driver notes a channel's errors, by the channel's place.
     errors: SlotTable,
+    /// The client whose addresses a device of another one uses, by the device's place.
+    shared: SlotTable,
     by_handle: SlotTable,
     /// First client of each file.
     by_file: SlotTable,
@@ -81,6 +84,7 @@ impl Forest {
             freeing: Slots::new(),
             kept: Slots::new(),
             errors: SlotTable::new(seed),
+            shared: SlotTable::new(seed),
             by_handle: SlotTable::new(seed),
             by_file: SlotTable::new(seed),
         }
@@ -144,6 +148,8 @@ impl Forest {
             root,
             closed: false,
             next_choice: 0,
+            shares: 0,
+            users: 0,
             devices: [0; MAX_SHARES],
             told: [0; MAX_SHARES],
             previous: None,
@@ -366,6 +372,13 @@ impl Forest {
             return;
         };
         let was = object.life;
+        if object.kind == Kind::Device {
+            self.forget_share(slot);
+            let Some(same) = self.objects.get_mut(slot) else {
+                return;
+            };
+            object = same;
+        }
         if object.boost() != Boost::OFF {
             self.set_boost(slot, Boost::OFF, accounts);
             let Some(same) = self.objects.get_mut(slot) else {

@@ -243,6 +243,10 @@ pub(super) struct Client {
     pub(super) closed: bool,
     /// The next handle to try, among those that the driver would choose.
     pub(super) next_choice: u32,
+    /// Its devices that use the addresses of another client.
+    pub(super) shares: u32,
+    /// Devices of other clients that use its addresses.
+    pub(super) users: u32,
     /// Its device objects, by share.
     pub(super) devices: [u32; MAX_SHARES],
     /// The size that it was last told a GPU's memory has, in KiB, by share; 0: none.

@@ -15,6 +15,7 @@ mod quotas;
 mod races;
 mod ranges;
 mod scale;
+mod sharing;
 mod smoke;
 mod uvm_structs;
 
@@ -70,6 +71,7 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: ObjectHandle) -> 
         engine: None,
         memory: None,
         uses: [None; 2],
+        addresses_of: None,
         control_page: 0,
     }
 }

@@ -244,6 +244,7 @@ impl Alloc {
             engine: None,
             memory: None,
             uses: [None; 2],
+            addresses_of: None,
             control_page: 0,
         }
     }

@@ -48,7 +48,8 @@ static ORDINARY: Odd = PLAIN;
 ///
 /// One that shares no client's addresses would get those of the whole GPU, which all tenants had in
 /// common (`deviceInitClientShare()`, device_share.c). So it shares its own client's, as CUDA's
-/// devices do. One without parameters could not be told so, and no program makes it.
+/// devices do. One without parameters could not be told so, and no program makes it. Another client
+/// has to be one that the accounting lets it share with (policy/forest/sharing.rs).
 static DEVICE: Odd = Odd {
     check: |_, _, params| {
         if !params.is_empty() {
@@ -67,6 +68,9 @@ static DEVICE: Odd = Odd {
         // Without parameters the first GPU, as deviceConstruct_IMPL() has it
         // (src/nvidia/src/kernel/gpu/device.c).
         request.device_instance = Some(params::DEVICE_ID.get(params).unwrap_or(0));
+        let shared = nv0080::H_CLIENT_SHARE.get(params).unwrap_or(0);
+        let is_other = shared != 0 && shared != request.client.0;
+        request.addresses_of = is_other.then_some(ClientHandle(shared));
         Ok(())
     },
 };

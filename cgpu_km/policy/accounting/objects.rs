@@ -48,6 +48,7 @@ impl Accounting {
     pub fn begin_alloc(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
         match alloc.kind {
             Kind::Root => self.begin_client(alloc),
+            Kind::Device => self.begin_device(alloc),
             Kind::Channel => self.begin_channel(alloc),
             Kind::ContextDma => self.begin_context_dma(alloc),
             Kind::SemaphoreSurface => self.begin_surface(alloc),
@@ -187,9 +188,10 @@ impl Accounting {
 
     /// An object, or with the client's own handle a client, is about to be freed. An object that
     /// the accounting does not know is nothing to stop a call for: the driver answers it with
-    /// success, too (rs_server.c, `serverFreeResourceTreeLockAndFindResource`). One stops it: the
-    /// memory for the errors of a channel stays as long as the channel. `through` is the control
-    /// file of the call, if the client must have been made on that.
+    /// success, too (rs_server.c, `serverFreeResourceTreeLockAndFindResource`). Two stop it. The
+    /// memory for the errors of a channel stays as long as the channel, and a client as long as a
+    /// device of another one has its addresses. `through` is the control file of the call, if the
+    /// client must have been made on that.
     pub fn begin_free(
         &mut self,
         client: ClientHandle,
@@ -199,6 +201,9 @@ impl Accounting {
         let known = self.forest.find_made(client, object);
         if known.is_some_and(|known| self.forest.takes_errors(known)) {
             return Err(RefusalCause::NotesInUse);
+        }
+        if known.is_some_and(|known| self.forest.is_shared_with(known)) {
+            return Err(RefusalCause::AddressesInUse);
         }
         self.begin_end(client, object, through)
     }
@@ -292,6 +297,20 @@ impl Accounting {
             names: [None; 5],
             notes: None,
         })
+    }
+
+    /// A device has the addresses of its own client, or of another one.
+    fn begin_device(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
+        let Some(shared) = alloc.addresses_of else {
+            return self.begin_object(alloc);
+        };
+        let shared = self.forest.shared_client(alloc.client, shared)?;
+        let begun = self.begin_object(alloc);
+        let ticket = begun.inspect_err(|_| self.forest.forget_shared_promise())?;
+        if let Some(device) = self.forest.objects.find(ticket.object) {
+            self.forest.share(device, shared);
+        }
+        Ok(ticket)
     }
 
     /// A channel names memory in which the driver notes its errors. The driver does not look

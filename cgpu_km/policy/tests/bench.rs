@@ -46,6 +46,7 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: u32) -> Alloc {
         engine: None,
         memory: None,
         uses: [None; 2],
+        addresses_of: None,
         control_page: 0,
     }
 }

@@ -80,6 +80,7 @@ fn drive(bytes: &[u8]) {
                         (bytes.next() % 4 == 0).then(|| ObjectHandle(bytes.handle())),
                         None,
                     ],
+                    addresses_of: None,
                     control_page: bytes.bytes(),
                 };
                 tickets.extend(accounting.begin_alloc(&alloc));

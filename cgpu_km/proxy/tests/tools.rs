@@ -204,6 +204,27 @@ fn device_shares_addresses_with_its_own_client() {
 }
 
 #[test]
+fn device_has_no_addresses_of_a_users_user() {
+    const OTHER: u32 = CLIENT + 1;
+    let mut program = with(Capabilities::DEFAULT);
+    program.driver = Box::new(|parts| {
+        if get32(parts[0].bytes, 12) == 0 {
+            put32(parts[0].bytes, 8, OTHER);
+        }
+        0
+    });
+    assert_eq!(program.alloc(&nvos64(0, 0, 0, 0, 0), &[]), 0);
+    let refused = NvStatus::NV_ERR_INVALID_CLIENT.0;
+    for (own, shared, expected) in [(CLIENT, OTHER, 0), (OTHER, CLIENT, refused)] {
+        program.seen.clear();
+        let params = words(56, &[(0, GPU.0), (4, shared)]);
+        let outer = nvos64(own, own, 0x5c00_0100, 0x80, PARAMS);
+        assert_eq!(program.alloc(&outer, &params), expected);
+        assert_eq!(program.seen.is_empty(), expected != 0);
+    }
+}
+
+#[test]
 fn control_page_is_within_what_was_asked_for() {
     // A hint of an alignment that the driver does not take, though the charge follows it; host
     // memory that may be rounded up to pages of 2 MiB.

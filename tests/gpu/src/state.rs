@@ -505,6 +505,7 @@ mod tests {
             engine: None,
             memory: None,
             uses: [None; 2],
+            addresses_of: None,
             control_page: 0,
         };
         let done = cgpu_km::policy::AllocDone {
