@@ -10,8 +10,8 @@
 //! * PMA gives no less than 64 KiB at a time. An object of 4 KiB pages tells a size in steps of 4
 //!   KiB all the same, so the told size can be less than what is gone: a charge must not follow it
 //!   down.
-//! * The alignment moves an object and makes none bigger, but at a fixed address, where both ends
-//!   are rounded to it.
+//! * The alignment moves an object and makes none bigger, but at a fixed address. The module lets no
+//!   program choose that.
 //! * Compression rounds to its own unit, of at most 256 KiB. This only matters below 2 MiB.
 //! * Size 0 is refused; the width, height and pitch of a picture are not looked at for the size.
 //!
@@ -21,12 +21,11 @@
 
 /// Bytes, in and out: what was taken.
 pub use super::generated::params::memory::LEN as SIZE;
-pub use super::generated::params::memory::{ALIGNMENT, ATTR, ATTR2, FLAGS, H_VA_SPACE};
+pub use super::generated::params::memory::{ATTR, ATTR2, FLAGS, H_VA_SPACE};
 
-/// In [`FLAGS`]: at a fixed address (`NVOS32_ALLOC_FLAGS_FIXED_ADDRESS_ALLOCATE`).
-pub const FLAGS_FIXED_ADDRESS: u32 = 0x0000_0010;
-/// In [`FLAGS`]: [`ALIGNMENT`] counts (`NVOS32_ALLOC_FLAGS_ALIGNMENT_HINT` and `_FORCE`).
-pub const FLAGS_ALIGNMENT: u32 = 0x0000_0180;
+/// In [`FLAGS`]: the program chooses the address, or where it is to lie
+/// (`NVOS32_ALLOC_FLAGS_FIXED_ADDRESS_ALLOCATE`, `NVOS32_ALLOC_FLAGS_USE_BEGIN_END`).
+pub const FLAGS_PLACED: u32 = 0x0002_0010;
 /// In [`FLAGS`]: a range of an address space, no memory (`NVOS32_ALLOC_FLAGS_VIRTUAL`). The class
 /// of video memory refuses it.
 pub const FLAGS_VIRTUAL: u32 = 0x0008_0000;
@@ -169,14 +168,11 @@ pub const fn makes_tables(flags: u32) -> bool {
 
 /// Bytes that the driver takes for a request for `size`; more than there can be where no `u64`
 /// holds them.
-pub fn taken(size: u64, flags: u32, attr: u32, attr2: u32, alignment: u64) -> u64 {
+pub fn taken(size: u64, attr: u32, attr2: u32) -> u64 {
     let mut unit = page(size, attr, attr2);
     // NVOS32_ATTR_COMPR
     if (attr >> 12) & 0x3 != 0 {
         unit = unit.max(COMPRESSION);
-    }
-    if flags & FLAGS_FIXED_ADDRESS != 0 && flags & FLAGS_ALIGNMENT != 0 {
-        unit = unit.max(alignment.checked_next_power_of_two().unwrap_or(u64::MAX));
     }
     size.checked_next_multiple_of(unit).unwrap_or(u64::MAX)
 }
@@ -185,10 +181,8 @@ pub fn taken(size: u64, flags: u32, attr: u32, attr2: u32, alignment: u64) -> u6
 pub fn taken_bytes(params: &[u8]) -> Option<u64> {
     Some(taken(
         SIZE.get(params)?,
-        FLAGS.get(params)?,
         ATTR.get(params)?,
         ATTR2.get(params)?,
-        ALIGNMENT.get(params)?,
     ))
 }
 

@@ -462,8 +462,8 @@ fn uvm_commands_have_the_sizes_of_580() {
 
 #[test]
 fn memory_takes_what_the_recordings_say() {
-    // flags, attr, attr2 and alignment as CUDA has them on an H200.
-    let recorded = |size, attr| memory::taken(size, 0x1c101, attr, 0, 0x20_0000);
+    // attr and attr2 as CUDA has them on an H200.
+    let recorded = |size, attr| memory::taken(size, attr, 0);
     for (size, took) in [
         (0x0020_0000, 0x0020_0000),
         (0x0030_0000, 0x0040_0000),
@@ -482,7 +482,7 @@ fn memory_takes_what_the_recordings_say() {
 #[test]
 fn memory_takes_the_page_that_is_asked_for() {
     let kib = |size: u64| size << 10;
-    let taken = |size, attr, attr2| memory::taken(size, 0, attr, attr2, 0);
+    let taken = memory::taken;
     const SMALL: u32 = 1 << 23;
     const BIG: u32 = 2 << 23;
     const HUGE: u32 = 3 << 23;
@@ -498,13 +498,6 @@ fn memory_takes_the_page_that_is_asked_for() {
     assert_eq!(taken(1, HUGE, 3 << 20), 256 << 30);
     // Compression.
     assert_eq!(taken(kib(4), SMALL | 1 << 12, 0), kib(256));
-    // The alignment counts at a fixed address alone.
-    let aligned = |flags| memory::taken(1, flags, HUGE, 0, 1 << 30);
-    assert_eq!(aligned(memory::FLAGS_ALIGNMENT), kib(2048));
-    assert_eq!(
-        aligned(memory::FLAGS_ALIGNMENT | memory::FLAGS_FIXED_ADDRESS),
-        1 << 30
-    );
     assert_eq!(taken(u64::MAX, 0, 0), u64::MAX);
 }
 
@@ -582,14 +575,8 @@ proptest! {
     }
 
     #[test]
-    fn memory_never_takes_less_than_is_asked(
-        size: u64,
-        flags: u32,
-        attr: u32,
-        attr2: u32,
-        alignment: u64,
-    ) {
-        let taken = memory::taken(size, flags, attr, attr2, alignment);
+    fn memory_never_takes_less_than_is_asked(size: u64, attr: u32, attr2: u32) {
+        let taken = memory::taken(size, attr, attr2);
         prop_assert!(taken >= size);
         prop_assert!(taken == u64::MAX || taken % (64 << 10) == 0);
     }

@@ -11,7 +11,7 @@
 use super::{
     call::{Call, Errno, Held},
     objects::free_object,
-    odd::{check_range, range_tables, space_of_range},
+    odd::{check_place, check_range, range_tables, space_of_range},
     orders::begin_alloc,
     owned::{allowed, check_file, check_made_on, owns, FOREIGN},
     sent::{plain, without, DriverReply},
@@ -65,8 +65,10 @@ fn allocate(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result
         ObjectHandle(get(nvos32::H_OBJECT_PARENT, bytes)?),
     );
     let around = call.look(|accounting| accounting.surroundings(below.0, below.1));
-    if kind == Kind::VirtualMemory {
-        check_range(around.capabilities, flags)?;
+    match kind {
+        Kind::VirtualMemory => check_range(around.capabilities, flags)?,
+        Kind::VideoMemory => check_place(flags)?,
+        _ => {}
     }
     // Without this flag the driver ignores the handle and makes one.
     let provided = flags & FLAGS_MEMORY_HANDLE_PROVIDED;
@@ -127,8 +129,7 @@ fn complete(request: &mut Alloc, bytes: &[u8]) -> Result<(), Errno> {
         Kind::VideoMemory => {
             let attr = get(alloc_size::ATTR, bytes)?;
             let attr2 = get(alloc_size::ATTR2, bytes)?;
-            let alignment = get(alloc_size::ALIGNMENT, bytes)?;
-            request.bytes = memory::taken(size, flags, attr, attr2, alignment);
+            request.bytes = memory::taken(size, attr, attr2);
             request.size = size;
             request.page = memory::page_size(size, attr, attr2);
         }

@@ -77,6 +77,7 @@ static DEVICE: Odd = Odd {
 
 /// Video memory costs what the driver rounds its size to.
 static VIDEO_MEMORY: Odd = Odd {
+    check: |_, _, params| check_place(get(memory::FLAGS, params)?),
     complete: |request, params| {
         request.bytes = memory::taken_bytes(params).ok_or(Errno::EINVAL)?;
         request.size = get(memory::SIZE, params)?;
@@ -84,7 +85,6 @@ static VIDEO_MEMORY: Odd = Odd {
         Ok(())
     },
     keep: withheld,
-    ..PLAIN
 };
 
 /// Host memory costs what the driver rounds its size to.
@@ -387,6 +387,22 @@ fn withheld(_: &Alloc, params: &[u8]) -> KeptField {
         0 => KeptField::Nothing,
         bits => KeptField::Attributes(bits),
     }
+}
+
+/// Refuses video memory at a place that the program chooses, as the driver does where the memory is
+/// also the host's (`vidmemAllocResources()`, video_mem.c).
+///
+/// Everywhere else it asks for no right. It has managed memory of others leave that place
+/// (`_pmaEvictContiguous()`, phys_mem_allocator.c), and by its answer tells where others have
+/// memory. No recorded program chooses.
+pub(super) fn check_place(flags: u32) -> Result<(), Stop> {
+    if flags & memory::FLAGS_PLACED == 0 {
+        return Ok(());
+    }
+    Err(Stop::refused(
+        NvStatus::NV_ERR_INVALID_ARGUMENT,
+        Reason::Parameters,
+    ))
 }
 
 /// Refuses a range of addresses that reads as zeros, unless it is for graphics.

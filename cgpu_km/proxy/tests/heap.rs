@@ -327,3 +327,29 @@ fn the_drivers_own_memory_is_not_pinned() {
         assert_eq!(program.seen.len(), usize::from(passes));
     }
 }
+
+#[test]
+fn video_memory_lies_where_the_driver_chooses() {
+    const VIRTUAL: u32 = 0x8_0000;
+    let refused = NvStatus::NV_ERR_INVALID_ARGUMENT.0;
+    for (flags, expected) in [
+        (0x1_c101, 0),
+        (0x1_c111, refused),
+        (0x3_c101, refused),
+        (VIRTUAL | 0x2_c010, 0),
+    ] {
+        let mut program = Program::with_subdevice(GIB);
+        program.driver = Box::new(|_| 0);
+        let mut outer = words(184, &[(0, CLIENT), (4, DEVICE), (8, 2), (44, MEMORY)]);
+        put32(&mut outer, 52, flags);
+        put64(&mut outer, 88, MIB);
+        let told = program.call(&CONTROL, NV_ESC_RM_VID_HEAP_CONTROL, &outer, 20);
+        assert_eq!(told, expected, "by the heap, {flags:#x}");
+        let class = if flags & VIRTUAL == 0 { 0x40 } else { 0x50a0 };
+        let mut params = words(128, &[(8, flags)]);
+        put64(&mut params, 64, MIB);
+        let outer = nvos64(CLIENT, DEVICE, MEMORY + 1, class, PARAMS);
+        assert_eq!(program.alloc(&outer, &params), expected, "{flags:#x}");
+        assert_eq!(program.seen.is_empty(), expected != 0);
+    }
+}

@@ -226,15 +226,14 @@ fn device_has_no_addresses_of_a_users_user() {
 
 #[test]
 fn control_page_is_within_what_was_asked_for() {
-    // A hint of an alignment that the driver does not take, though the charge follows it; host
-    // memory that may be rounded up to pages of 2 MiB.
-    let mut hinted = words(128, &[(8, 0x90 | 0x1_c000), (24, 0x1800_0000)]);
-    put64(&mut hinted, 64, 2 * MIB);
-    put64(&mut hinted, 72, (512 * MIB) + 1);
+    // Memory of 4 KiB pages, of which there is no less than 64 KiB; host memory that may be rounded
+    // up to pages of 2 MiB.
+    let mut small = words(128, &[(8, 0x1_c000), (24, 0x1880_0000)]);
+    put64(&mut small, 64, 2 * MIB + 4096);
     let mut host = words(128, &[(24, 0)]);
     put64(&mut host, 64, 2 * MIB + 4096);
     for (class, memory, inside, beyond) in [
-        (0x40, &hinted, 2 * MIB - 512, 2 * MIB),
+        (0x40, &small, 2 * MIB, 2 * MIB + 4096),
         (0x3e, &host, 2 * MIB, 2 * MIB + 4096),
     ] {
         let mut program = Program::with_subdevice(8 * GIB);
