@@ -11,7 +11,8 @@
 //!   KiB all the same, so the told size can be less than what is gone: a charge must not follow it
 //!   down.
 //! * The alignment moves an object and makes none bigger, but at a fixed address. The module lets no
-//!   program choose that.
+//!   program choose that. But a small object then has a frame of 2 MiB to itself, which nobody can
+//!   have whole. So the charge is rounded to the alignment, up to 2 MiB.
 //! * Compression rounds to its own unit, of at most 256 KiB. This only matters below 2 MiB.
 //! * Size 0 is refused; the width, height and pitch of a picture are not looked at for the size.
 //!
@@ -21,11 +22,13 @@
 
 /// Bytes, in and out: what was taken.
 pub use super::generated::params::memory::LEN as SIZE;
-pub use super::generated::params::memory::{ATTR, ATTR2, FLAGS, H_VA_SPACE};
+pub use super::generated::params::memory::{ALIGNMENT, ATTR, ATTR2, FLAGS, H_VA_SPACE};
 
 /// In [`FLAGS`]: the program chooses the address, or where it is to lie
 /// (`NVOS32_ALLOC_FLAGS_FIXED_ADDRESS_ALLOCATE`, `NVOS32_ALLOC_FLAGS_USE_BEGIN_END`).
 pub const FLAGS_PLACED: u32 = 0x0002_0010;
+/// In [`FLAGS`]: [`ALIGNMENT`] counts (`NVOS32_ALLOC_FLAGS_ALIGNMENT_HINT` and `_FORCE`).
+pub const FLAGS_ALIGNMENT: u32 = 0x0000_0180;
 /// In [`FLAGS`]: a range of an address space, no memory (`NVOS32_ALLOC_FLAGS_VIRTUAL`). The class
 /// of video memory refuses it.
 pub const FLAGS_VIRTUAL: u32 = 0x0008_0000;
@@ -168,11 +171,14 @@ pub const fn makes_tables(flags: u32) -> bool {
 
 /// Bytes that the driver takes for a request for `size`; more than there can be where no `u64`
 /// holds them.
-pub fn taken(size: u64, attr: u32, attr2: u32) -> u64 {
+pub fn taken(size: u64, flags: u32, attr: u32, attr2: u32, alignment: u64) -> u64 {
     let mut unit = page(size, attr, attr2);
     // NVOS32_ATTR_COMPR
     if (attr >> 12) & 0x3 != 0 {
         unit = unit.max(COMPRESSION);
+    }
+    if flags & FLAGS_ALIGNMENT != 0 {
+        unit = unit.max(alignment.min(HUGE).next_power_of_two());
     }
     size.checked_next_multiple_of(unit).unwrap_or(u64::MAX)
 }
@@ -181,8 +187,10 @@ pub fn taken(size: u64, attr: u32, attr2: u32) -> u64 {
 pub fn taken_bytes(params: &[u8]) -> Option<u64> {
     Some(taken(
         SIZE.get(params)?,
+        FLAGS.get(params)?,
         ATTR.get(params)?,
         ATTR2.get(params)?,
+        ALIGNMENT.get(params)?,
     ))
 }
 

@@ -462,8 +462,8 @@ fn uvm_commands_have_the_sizes_of_580() {
 
 #[test]
 fn memory_takes_what_the_recordings_say() {
-    // attr and attr2 as CUDA has them on an H200.
-    let recorded = |size, attr| memory::taken(size, attr, 0);
+    // flags, attr, attr2 and alignment as CUDA has them on an H200.
+    let recorded = |size, attr| memory::taken(size, 0x1c101, attr, 0, 0x20_0000);
     for (size, took) in [
         (0x0020_0000, 0x0020_0000),
         (0x0030_0000, 0x0040_0000),
@@ -482,7 +482,7 @@ fn memory_takes_what_the_recordings_say() {
 #[test]
 fn memory_takes_the_page_that_is_asked_for() {
     let kib = |size: u64| size << 10;
-    let taken = memory::taken;
+    let taken = |size, attr, attr2| memory::taken(size, 0, attr, attr2, 0);
     const SMALL: u32 = 1 << 23;
     const BIG: u32 = 2 << 23;
     const HUGE: u32 = 3 << 23;
@@ -499,6 +499,29 @@ fn memory_takes_the_page_that_is_asked_for() {
     // Compression.
     assert_eq!(taken(kib(4), SMALL | 1 << 12, 0), kib(256));
     assert_eq!(taken(u64::MAX, 0, 0), u64::MAX);
+}
+
+#[test]
+fn aligned_memory_takes_its_frame() {
+    let kib = |size: u64| size << 10;
+    let (hint, force) = (0x80, 0x100);
+    for (flags, alignment, size, took) in [
+        (0, kib(2048), 4, 64),
+        (hint, kib(2048), 4, 2048),
+        (force, kib(2048), 4, 2048),
+        (force, kib(512), 4, 512),
+        // As recorded with Vulkan.
+        (force, kib(64), 64, 64),
+        (force, kib(64), 1024, 1024),
+        // No more than a frame is lost, and none where it is asked for whole.
+        (hint, 1 << 30, 4, 2048),
+        (hint, u64::MAX, 4, 2048),
+        (force, 1 << 30, 4096, 4096),
+        (hint, 0x3000, 4, 64),
+    ] {
+        let taken = memory::taken(kib(size), flags, 0, 0, alignment);
+        assert_eq!(taken, kib(took), "{flags:#x} {alignment:#x} {size}");
+    }
 }
 
 #[test]
@@ -575,8 +598,14 @@ proptest! {
     }
 
     #[test]
-    fn memory_never_takes_less_than_is_asked(size: u64, attr: u32, attr2: u32) {
-        let taken = memory::taken(size, attr, attr2);
+    fn memory_never_takes_less_than_is_asked(
+        size: u64,
+        flags: u32,
+        attr: u32,
+        attr2: u32,
+        alignment: u64,
+    ) {
+        let taken = memory::taken(size, flags, attr, attr2, alignment);
         prop_assert!(taken >= size);
         prop_assert!(taken == u64::MAX || taken % (64 << 10) == 0);
     }

@@ -129,7 +129,8 @@ fn complete(request: &mut Alloc, bytes: &[u8]) -> Result<(), Errno> {
         Kind::VideoMemory => {
             let attr = get(alloc_size::ATTR, bytes)?;
             let attr2 = get(alloc_size::ATTR2, bytes)?;
-            request.bytes = memory::taken(size, attr, attr2);
+            let alignment = get(alloc_size::ALIGNMENT, bytes)?;
+            request.bytes = memory::taken(size, flags, attr, attr2, alignment);
             request.size = size;
             request.page = memory::page_size(size, attr, attr2);
         }

@@ -57,13 +57,13 @@ pub(super) enum Sense {
 }
 
 /// The bytes that a call for memory of this size takes; compare [`super::machine`].
-fn taken(size: u64, page: u32) -> u64 {
+fn taken(size: u64, page: u32, alignment: u64) -> u64 {
     let unit = match page {
         0 if size >= 2 * MIB => 2 * MIB,
         0..=2 => 64 << 10,
         _ => 2 * MIB,
     };
-    size.div_ceil(unit) * unit
+    size.next_multiple_of(unit.max(alignment))
 }
 
 fn size(rng: &mut Rng) -> u64 {
@@ -199,9 +199,12 @@ impl World {
             15..=30 => {
                 let names = self.names(file, rng, is_device);
                 let (size, page) = (size(rng), u32::try_from(rng.below(4)).expect("small"));
+                let alignment = [4096, 64 << 10, 2 * MIB][(size % 3) as usize];
                 let mut params = memory_params(size);
                 put32(&mut params, 24, 0x1800_0000 | page << 23);
-                made(&names, VIDEO_MEMORY, params, taken(size, page), rng)
+                put64(&mut params, 72, alignment);
+                let bytes = taken(size, page, alignment);
+                made(&names, VIDEO_MEMORY, params, bytes, rng)
             }
             31..=34 => self.heap(file, rng),
             35..=41 => self.duplicate(file, rng),
@@ -273,7 +276,7 @@ impl World {
                 parent: names.parent,
                 handle_at: 44,
                 status_at: 20,
-                bytes: taken(size, page),
+                bytes: taken(size, page, 1),
             },
             ..one(VID_HEAP, outer)
         }

@@ -175,18 +175,27 @@ fn gpu_of(uuid: &[u8]) -> Option<usize> {
     (0..GPUS).find(|&gpu| self::uuid(gpu) == uuid)
 }
 
-/// Bytes that an object of `size` bytes takes, and the size that it tells: by the page size in
-/// `attr`.
-fn rounded(size: u64, attr: u32) -> (u64, u64) {
+/// Bytes that an object of `size` bytes takes, with the frame that its alignment blocks, and the
+/// size that it tells: by the page size in `attr`.
+fn rounded(size: u64, attr: u32, alignment: u64) -> (u64, u64) {
     const BIG: u64 = 64 << 10;
     const HUGE: u64 = 2 << 20;
     let up = |unit: u64| size.div_ceil(unit).saturating_mul(unit);
-    match (attr >> 23) & 3 {
+    let (bytes, told) = match (attr >> 23) & 3 {
         0 if size >= HUGE => (up(HUGE), up(HUGE)),
         // Pages of 4 KiB out of pieces of 64.
         1 => (up(BIG), up(4 << 10)),
         0 | 2 => (up(BIG), up(BIG)),
         _ => (up(HUGE), up(HUGE)),
+    };
+    (bytes.max(up(alignment.clamp(1, HUGE))), told)
+}
+
+/// The alignment that the flags say counts.
+fn alignment(flags: u32, asked: u64) -> u64 {
+    match flags & 0x180 {
+        0 => 0,
+        _ => asked,
     }
 }
 
@@ -284,7 +293,9 @@ impl Machine {
                 // VID_HEAP_CONTROL, ALLOC_SIZE.
                 let names = (names.0, names.1, get32(outer, 44));
                 assert!(get32(outer, 52) & 0x4000 != 0, "the handle is not given");
-                let size = self.video(task, names, get64(outer, 88), get32(outer, 56))?;
+                let alignment = alignment(get32(outer, 52), get64(outer, 96));
+                let memory = (get64(outer, 88), get32(outer, 56), alignment);
+                let size = self.video(task, names, memory)?;
                 put64(outer, 88, size);
                 Ok(())
             }
@@ -411,7 +422,9 @@ impl Machine {
                 self.enter(task, names, class, Some(gpu), None)
             }
             (VIDEO_MEMORY, Some(params)) => {
-                let size = self.video(task, names, get64(params, 64), get32(params, 24))?;
+                let alignment = alignment(get32(params, 8), get64(params, 72));
+                let memory = (get64(params, 64), get32(params, 24), alignment);
+                let size = self.video(task, names, memory)?;
                 put64(params, 64, size);
                 Ok(())
             }
@@ -492,11 +505,10 @@ impl Machine {
         &mut self,
         task: &Task,
         names: (u32, u32, u32),
-        size: u64,
-        attr: u32,
+        (size, attr, alignment): (u64, u32, u64),
     ) -> Result<u64, NvStatus> {
         let gpu = self.gpu(names.0, names.1)?;
-        let (bytes, told) = rounded(size, attr);
+        let (bytes, told) = rounded(size, attr, alignment);
         let taken = Taken {
             bytes,
             ..Taken::default()
