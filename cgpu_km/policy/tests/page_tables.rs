@@ -593,17 +593,30 @@ fn range_with_mappings_is_not_replaced() {
 fn only_memory_is_mapped_for_the_gpu() {
     let mut accounting = accounting(1 << 30);
     lazy_range(&mut accounting);
-    for (kind, plain, odd) in [
-        (Kind::OsDescriptor, true, true),
-        (Kind::SharedData, false, false),
-        (Kind::Inert, false, false),
-        (Kind::VirtualMemory, false, false),
+    let (channel, subdevice) = (object(30), object(31));
+    let of_channel = channel_request(CLIENT, DEVICE, channel, COMPUTE);
+    accounting.alloc(&of_channel).unwrap();
+    let below = Alloc {
+        kind: Kind::Subdevice,
+        ..request(CLIENT, DEVICE, subdevice)
+    };
+    accounting.alloc(&below).unwrap();
+    for (kind, plain, odd, is_memory) in [
+        (Kind::OsDescriptor, true, true, true),
+        (Kind::SharedData, false, false, false),
+        (Kind::Inert, false, false, false),
+        (Kind::VirtualMemory, false, false, false),
+        (Kind::Engine, false, false, false),
         // A page that is no place in memory, unless by another kind of page.
-        (Kind::Engine, false, false),
+        (Kind::GraphicsObject, true, false, false),
     ] {
+        let parent = match kind {
+            Kind::GraphicsObject => channel,
+            _ => DEVICE,
+        };
         let object = Alloc {
             kind,
-            ..request(CLIENT, DEVICE, MEMORY)
+            ..request(CLIENT, parent, MEMORY)
         };
         accounting.alloc(&object).unwrap();
         for (of_other_kind, expected) in [(false, plain), (true, odd)] {
@@ -619,11 +632,12 @@ fn only_memory_is_mapped_for_the_gpu() {
         }
         // A debugger reads, and UVM maps, memory alone.
         let read = accounting.begin_debug_access(CLIENT, DEVICE, MEMORY);
-        assert_eq!(read.is_ok(), plain, "{kind:?}");
+        assert_eq!(read.is_ok(), is_memory, "{kind:?}");
         if let Ok(ticket) = read {
             accounting.end_named_map(ticket);
         }
-        assert_eq!(made(&mut accounting, FAR, PAGE).is_ok(), plain, "{kind:?}");
+        let mapped = made(&mut accounting, FAR, PAGE);
+        assert_eq!(mapped.is_ok(), is_memory, "{kind:?}");
         accounting.free(CLIENT, MEMORY);
     }
 }

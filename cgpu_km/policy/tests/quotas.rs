@@ -156,6 +156,44 @@ fn a_copy_takes_bar1_of_its_own() {
 }
 
 #[test]
+fn mappings_for_the_kernel_take_bar1() {
+    let mut accounting = with_bar1();
+    let range = Alloc {
+        kind: Kind::VirtualMemory,
+        ..request(CLIENT, DEVICE, object(3))
+    };
+    accounting.alloc(&range).unwrap();
+    let host = host_request(CLIENT, DEVICE, object(4), 2 * MIB);
+    accounting.alloc(&host).unwrap();
+    let mut map = |memory, offset, for_kernel| {
+        let map = RmMap {
+            client: CLIENT,
+            device: DEVICE,
+            range: object(3),
+            memory,
+            offset,
+            length: 4096,
+            for_kernel,
+            of_other_kind: false,
+        };
+        let begun = accounting.begin_rm_map(&map);
+        let begun = begun.map(|ticket| accounting.end_named_map(ticket));
+        (begun, used(&accounting, GPU, Limited::Bar1))
+    };
+    let page = 64 << 10;
+    assert_eq!(map(OBJECT, 4096, false), (Ok(()), 0));
+    assert_eq!(map(object(4), 4096, true), (Ok(()), 0), "host memory");
+    for times in 1..=80 {
+        assert_eq!(map(OBJECT, 4096, true), (Ok(()), times * page));
+    }
+    let full = refused(Limited::Bar1);
+    assert_eq!(map(OBJECT, 4096, true), (full, 5 * MIB), "the limit");
+    assert_eq!(map(OBJECT, 4096, false), (Ok(()), 5 * MIB));
+    accounting.free(CLIENT, OBJECT);
+    assert_eq!(used(&accounting, GPU, Limited::Bar1), 0);
+}
+
+#[test]
 fn keys_of_events_count_until_they_are_gone() {
     let mut accounting = accounting(64 * MIB);
     let set = accounting.set_limit_of(GPU, Limited::Events, Some(2));
@@ -188,6 +226,41 @@ fn keys_of_events_count_until_they_are_gone() {
     accounting.end_os_event(CLIENT, 7, None);
     accounting.close_file(FILE);
     assert!(accounting.is_idle());
+}
+
+#[test]
+fn surface_over_host_memory_takes_host_memory() {
+    let mut accounting = with_host(5 * MIB);
+    let surface = |first, second| Alloc {
+        kind: Kind::SemaphoreSurface,
+        uses: [Some(object(first)), Some(object(second))],
+        ..request(CLIENT, DEVICE, object(20))
+    };
+    for handle in [7, 8] {
+        let page = Alloc {
+            size: 4096,
+            ..host_request(CLIENT, DEVICE, object(handle), 4096)
+        };
+        accounting.alloc(&page).unwrap();
+    }
+    accounting.alloc(&surface(7, 7)).unwrap();
+    accounting.free(CLIENT, object(7));
+    let held = |accounting: &Accounting| used(accounting, GPU, Limited::HostMemory);
+    assert_eq!(held(&accounting), 4096 + 2 * MIB);
+    assert_eq!(accounting.used(GPU), 0);
+    accounting.free(CLIENT, object(20));
+    assert_eq!(held(&accounting), 4096);
+    // Each of two counts, and what is video memory as host memory too, beside such.
+    accounting.memory(object(7), 4096).unwrap();
+    accounting.alloc(&surface(7, 8)).unwrap();
+    assert_eq!(held(&accounting), 4096 + 4 * MIB);
+    assert_eq!(accounting.used(GPU), 4096);
+    let second = Alloc {
+        object: object(21),
+        ..surface(8, 8)
+    };
+    let full = refused(Limited::HostMemory);
+    assert_eq!(accounting.alloc(&second), full);
 }
 
 /// Accounting with room for so much host memory.

@@ -162,6 +162,13 @@ fn address_space_is_the_programs_own() {
         // One of the fabric, and what no program sets.
         (0, 1 << 9, denied),
         (0, 0x48 | 1 << 4, denied),
+        (0, 1 << 2, denied),
+        (0, 1 << 5, denied),
+        (0, 1 << 7, denied),
+        (0, 1 << 10, denied),
+        (0, 1 << 11, denied),
+        (0, 1 << 12, denied),
+        (0, 1 << 13, denied),
         (0, 1 << 14, denied),
     ] {
         let mut program = with(Capabilities::DEFAULT);
