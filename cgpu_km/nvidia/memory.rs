@@ -10,9 +10,9 @@
 //! * PMA gives no less than 64 KiB at a time. An object of 4 KiB pages tells a size in steps of 4
 //!   KiB all the same, so the told size can be less than what is gone: a charge must not follow it
 //!   down.
-//! * The alignment moves an object and makes none bigger, but at a fixed address. The module lets no
-//!   program choose that. But a small object then has a frame of 2 MiB to itself, which nobody can
-//!   have whole. So the charge is rounded to the alignment, up to 2 MiB.
+//! * The alignment moves an object and makes none bigger, but at a fixed address, which the module
+//!   lets no program choose. But a small object then has a frame of 2 MiB to itself, which nobody
+//!   can have whole. So the charge is rounded to the alignment, up to 2 MiB.
 //! * Compression rounds to its own unit, of at most 256 KiB. This only matters below 2 MiB.
 //! * Size 0 is refused; the width, height and pitch of a picture are not looked at for the size.
 //!

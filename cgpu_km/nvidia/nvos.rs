@@ -36,6 +36,9 @@ pub const MAP_DEFERS_TLB_INVALIDATION: u32 = 1 << 31;
 /// [`nvos46::FLAGS`]: the driver maps it for the host's kernel as well
 /// (`NVOS46_FLAGS_KERNEL_MAPPING_ENABLE`).
 pub const MAP_FOR_KERNEL: u32 = 1 << 5;
+/// [`nvos39::FLAGS`], and those of the class: the driver maps the memory of a context for DMA for
+/// the host's kernel (`NVOS03_FLAGS_MAPPING_KERNEL`, `NVOS03_FLAGS_TYPE_NOTIFIER`).
+pub const DMA_FOR_KERNEL: u32 = 1 << 20;
 /// [`nvos46::FLAGS`]: another kind of page than the object has (`NVOS46_FLAGS_PAGE_KIND_VIRTUAL`,
 /// `NVOS46_FLAGS_PAGE_KIND_OVERRIDE_YES`).
 pub const MAP_OF_OTHER_KIND: u32 = 1 << 3 | 1 << 19;

@@ -360,7 +360,9 @@ pub enum RefusalCause {
     /// another's itself.
     NotShareable,
     /// A device of another client has the addresses of this one.
-    AddressesInUse,
+    SpaceInUse,
+    /// A context for DMA would map for the host's kernel what is no host memory.
+    NoHostMemory,
     /// The objects that a call uses together are not of one GPU.
     OtherGpu,
     /// A part of memory that the memory has not.
@@ -393,15 +395,13 @@ impl RefusalCause {
             // libraries/resserv/src/rs_server.c, _serverLockClientWithLockInfo: no such client at
             // all. (For a client that exists on another file, client.c, rmclientValidate_IMPL says
             // NV_ERR_INVALID_CLIENT. A neighbour's client must not be told from none.)
-            Self::ForeignClient => NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
+            Self::ForeignClient | Self::HandleOfNone => NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
             // rmapi/client.c, rmclientValidate_IMPL.
-            Self::OtherFile => NvStatus::NV_ERR_INVALID_CLIENT,
+            Self::OtherFile | Self::NotShareable => NvStatus::NV_ERR_INVALID_CLIENT,
             // rs_client.c, clientGetResourceRef_IMPL.
             Self::UnknownObject => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
             // rs_client.c, clientValidateNewResourceHandle_IMPL.
             Self::HandleInUse => NvStatus::NV_ERR_INSERT_DUPLICATE_NAME,
-            // The same function: a handle of a range that is kept back.
-            Self::HandleOfNone => NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
             // kernel/rmapi/alloc_free.c, serverAllocResourceUnderLock: a class that has parents.
             // And context_dma.c, ctxdmaConstruct_IMPL.
             Self::HandleOfClient | Self::OtherParent => NvStatus::NV_ERR_INVALID_OBJECT_PARENT,
@@ -416,7 +416,9 @@ impl RefusalCause {
             Self::WrongClass | Self::NoMemoryOfIts => NvStatus::NV_ERR_NOT_SUPPORTED,
             // kernel/gpu/fifo/usermode_api.c, usrmodeGetMemInterMapParams_IMPL: a page that was not
             // made for that.
-            Self::Doorbell | Self::NoAddressSpace => NvStatus::NV_ERR_INVALID_PARAMETER,
+            Self::Doorbell | Self::NoAddressSpace | Self::NoHostMemory => {
+                NvStatus::NV_ERR_INVALID_PARAMETER
+            }
             // kernel/mem_mgr/fabric_vaspace.c, fabricvaspaceAllocNonContiguous_IMPL: no addresses
             // left.
             Self::InFabric => NvStatus::NV_ERR_NO_MEMORY,
@@ -453,11 +455,7 @@ impl RefusalCause {
             Self::NoNotes => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
             // None of the driver's, which goes on writing to what it has freed
             // (kernel/gpu/fifo/kernel_channel.c, kchannelUpdateNotifierMem_IMPL).
-            Self::NotesInFlight | Self::NotesInUse => NvStatus::NV_ERR_IN_USE,
-            // None of the driver's, which looks for the client later
-            // (kernel/gpu/device_share.c, deviceInitClientShare).
-            Self::NotShareable => NvStatus::NV_ERR_INVALID_CLIENT,
-            Self::AddressesInUse => NvStatus::NV_ERR_IN_USE,
+            Self::NotesInFlight | Self::NotesInUse | Self::SpaceInUse => NvStatus::NV_ERR_IN_USE,
             // None of the driver's.
             Self::OtherGpu => NvStatus::NV_ERR_INVALID_DEVICE,
         }
@@ -478,7 +476,8 @@ impl RefusalCause {
             | Self::NoNotes
             | Self::NotesInUse
             | Self::NotShareable
-            | Self::AddressesInUse
+            | Self::NoHostMemory
+            | Self::SpaceInUse
             | Self::BeyondMemory
             | Self::NoMemoryOfIts
             | Self::NoAddressSpace

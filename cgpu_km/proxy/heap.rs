@@ -11,7 +11,7 @@
 use super::{
     call::{Call, Errno, Held},
     objects::free_object,
-    odd::{check_place, check_range, range_tables, space_of_range},
+    odd::{check_place, check_range, kernel_tables, range_tables, space_of_range},
     orders::begin_alloc,
     owned::{allowed, check_file, check_made_on, owns, FOREIGN},
     sent::{plain, without, DriverReply},
@@ -315,6 +315,7 @@ pub(super) fn context_dma(
     );
     let request = Alloc {
         memory: Some(memory),
+        host: kernel_tables(get(FLAGS, bytes)?, get(LIMIT, bytes)?),
         ..Alloc::of(asked.session, call.process(), below, handle, of)
     };
     let places = OutputPlaces {

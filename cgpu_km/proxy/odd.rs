@@ -14,7 +14,7 @@ use crate::{
         capability::{Capabilities, GRAPHICS},
         class::{Kind, NV01_EVENT, NV01_EVENT_OS_EVENT, NV50_MEMORY_VIRTUAL},
         handle::{ClassId, ClientHandle, ObjectHandle},
-        memory,
+        memory, nvos,
         params::{
             self, channel, context_share, encoder, mapper, nv0002, nv0005, nv0070, nv0080, nv00de,
             nva06c, surface, usermode, vaspace,
@@ -175,10 +175,22 @@ static CHANNEL: Odd = Odd {
 static CONTEXT_DMA: Odd = Odd {
     complete: |request, params| {
         request.memory = Some(ObjectHandle(get(nv0002::H_MEMORY, params)?));
+        let (flags, last) = (get(nv0002::FLAGS, params)?, get(nv0002::LIMIT, params)?);
+        request.host = kernel_tables(flags, last);
         Ok(())
     },
     ..PLAIN
 };
+
+/// Bytes of the page tables by which the host's kernel sees the memory of a context for DMA, if it
+/// is mapped for it. They have 8 bytes for each of its pages.
+pub(super) fn kernel_tables(flags: u32, last: u64) -> u64 {
+    const PAGE: u64 = 4096;
+    if flags & nvos::DMA_FOR_KERNEL == 0 {
+        return 0;
+    }
+    (last / PAGE * 8 / PAGE + 1) * PAGE
+}
 
 /// A group of channels costs what it takes for its engine. Its channels would have its memory for
 /// errors, whatever has become of that; no program names any.

@@ -245,8 +245,12 @@ pub mod nvos39 {
     pub const H_OBJECT_NEW: Field<u32> = Field::at(8);
     /// Must be `NV01_CONTEXT_DMA`.
     pub const H_CLASS: Field<u32> = Field::at(12);
+    /// `NVOS03_FLAGS_*`.
+    pub const FLAGS: Field<u32> = Field::at(16);
     /// The memory.
     pub const H_MEMORY: Field<u32> = Field::at(24);
+    /// Its last byte, from the offset on.
+    pub const LIMIT: Field<u64> = Field::at(40);
     /// Result.
     pub const STATUS: Field<u32> = Field::at(48);
 }

@@ -101,8 +101,12 @@ pub mod nv0002 {
     use crate::nvidia::wire::Field;
     /// Size of `NV_CONTEXT_DMA_ALLOCATION_PARAMS` in bytes.
     pub const SIZE: usize = 32;
+    /// `NVOS03_FLAGS_*`.
+    pub const FLAGS: Field<u32> = Field::at(4);
     /// The memory.
     pub const H_MEMORY: Field<u32> = Field::at(8);
+    /// Its last byte, from the offset on.
+    pub const LIMIT: Field<u64> = Field::at(24);
 }
 
 /// Class `KEPLER_CHANNEL_GROUP_A`.

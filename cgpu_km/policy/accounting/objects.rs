@@ -203,7 +203,7 @@ impl Accounting {
             return Err(RefusalCause::NotesInUse);
         }
         if known.is_some_and(|known| self.forest.is_shared_with(known)) {
-            return Err(RefusalCause::AddressesInUse);
+            return Err(RefusalCause::SpaceInUse);
         }
         self.begin_end(client, object, through)
     }
@@ -389,11 +389,20 @@ impl Accounting {
 
     /// A context for DMA is below its memory here, though beside it in the driver, where it must be
     /// beside it and goes with it (`ctxdmaConstruct_IMPL()`, context_dma.c).
+    ///
+    /// One that costs host memory is mapped for the kernel. Video memory would take a place in
+    /// BAR1, which a driver that has the firmware at work never gives back
+    /// (`_ctxdmaDestroyFBMappings()`).
     fn begin_context_dma(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
         let handle = alloc.memory.ok_or(RefusalCause::UnknownObject)?;
-        let beside = self.forest.named(alloc.client, handle)?.object.parent;
+        let memory = self.forest.named(alloc.client, handle)?.object;
+        let (beside, kind) = (memory.parent, memory.kind);
         if beside.is_none() || beside != self.forest.find(alloc.client, alloc.parent) {
             return Err(RefusalCause::OtherParent);
+        }
+        let is_host = matches!(kind, Kind::SystemMemory | Kind::OsDescriptor);
+        if alloc.host > 0 && !is_host {
+            return Err(RefusalCause::NoHostMemory);
         }
         self.begin_object(&Alloc {
             parent: handle,

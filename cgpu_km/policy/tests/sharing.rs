@@ -64,7 +64,7 @@ fn addresses_are_shared_in_one_step() {
 #[test]
 fn client_stays_while_its_addresses_are_used() {
     let mut accounting = clients();
-    let in_use = Err(RefusalCause::AddressesInUse);
+    let in_use = Err(RefusalCause::SpaceInUse);
     let ticket = accounting.begin_alloc(&user(CLIENT, SHARED)).unwrap();
     assert_eq!(free_client(&mut accounting, SHARED), in_use);
     accounting.end_alloc(ticket, done(USER, 0));

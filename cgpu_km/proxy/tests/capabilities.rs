@@ -3,9 +3,12 @@
 //! alone makes.
 
 use super::*;
-use crate::nvidia::{
-    capability::{self, Capabilities, COMPUTE, GRAPHICS, PROFILING, RDMA, UTILITY, VIDEO},
-    handle::{ClassId, ControlCmd, ObjectHandle},
+use crate::{
+    nvidia::{
+        capability::{self, Capabilities, COMPUTE, GRAPHICS, PROFILING, RDMA, UTILITY, VIDEO},
+        handle::{ClassId, ControlCmd, ObjectHandle},
+    },
+    uapi::Limited,
 };
 
 const ZCULL_BIND: u32 = 0x2080_1208;
@@ -334,6 +337,51 @@ fn dma_context_has_its_class_alone() {
         let status = program.call(&CONTROL, code, &words(56, &named), 48);
         assert_eq!(status, expected, "{class:#x}");
         assert_eq!(program.seen.is_empty(), expected != 0);
+    }
+}
+
+#[test]
+fn dma_context_maps_no_video_memory() {
+    const FOR_KERNEL: u32 = 1 << 20;
+    let refused = NvStatus::NV_ERR_INVALID_PARAMETER.0;
+    let (video, host) = (0x5c00_0200, 0x5c00_0201);
+    for (memory, flags, expected, taken) in [
+        (video, 1 << 29, 0, 0),
+        (video, FOR_KERNEL, refused, 0),
+        (host, 1 << 29, 0, 0),
+        // As recorded with Vulkan.
+        (host, FOR_KERNEL | 1 << 29 | 2, 0, 4096),
+    ] {
+        for is_class in [false, true] {
+            let mut program = with(GRAPHICS);
+            assert_eq!(program.memory(video, 4 * MIB), 0);
+            let mut params = words(128, &[]);
+            put64(&mut params, 64, 4 * MIB);
+            let outer = nvos64(CLIENT, DEVICE, host, 0x3e, PARAMS);
+            assert_eq!(program.alloc(&outer, &params), 0);
+            let held = |program: &Program| {
+                let limit = program.accounting.limit_of(GPU, Limited::HostMemory);
+                limit.expect("a share").used
+            };
+            let before = held(&program);
+            program.seen.clear();
+            let status = if is_class {
+                let mut params = words(32, &[(4, flags), (8, memory)]);
+                put64(&mut params, 24, 2 * MIB - 1);
+                program.alloc(&nvos64(CLIENT, DEVICE, DMA, 2, PARAMS), &params)
+            } else {
+                let named = [(0, CLIENT), (8, DMA), (12, 2), (16, flags), (24, memory)];
+                let mut outer = words(56, &named);
+                put64(&mut outer, 40, 2 * MIB - 1);
+                program.call(&CONTROL, NV_ESC_RM_ALLOC_CONTEXT_DMA2, &outer, 48)
+            };
+            assert_eq!(status, expected, "{memory:#x} {flags:#x} {is_class}");
+            assert_eq!(program.seen.is_empty(), expected != 0);
+            assert_eq!(held(&program) - before, taken);
+            let (client, context) = (ClientHandle(CLIENT), ObjectHandle(DMA));
+            program.accounting.free(client, context);
+            assert_eq!(held(&program), before);
+        }
     }
 }
 

@@ -516,7 +516,7 @@ fn objects_of_another_gpu_are_not_used() {
         }
     }
     let (space, memory, group) = (0, 1, 2);
-    // All ones are a name but for a new range, so no object has them: none is made, and none copied.
+    // All ones are a name but for a new range, so no object has them: none is made or copied.
     let outer = nvos64(CLIENT, THERE, u32::MAX, 0x90f1, PARAMS);
     assert_eq!(program.alloc(&outer, &[0; 56]), INVALID_HANDLE);
     let (client, other) = (ClientHandle(CLIENT), ObjectHandle(0x5c00_0071));
