@@ -391,7 +391,7 @@ impl Accounting {
     /// beside it and goes with it (`ctxdmaConstruct_IMPL()`, context_dma.c).
     ///
     /// One that costs host memory is mapped for the kernel. Video memory would take a place in
-    /// BAR1, which a driver that has the firmware at work never gives back
+    /// BAR1, which a driver that has the firmware at work does not give back with the context
     /// (`_ctxdmaDestroyFBMappings()`).
     fn begin_context_dma(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
         let handle = alloc.memory.ok_or(RefusalCause::UnknownObject)?;
