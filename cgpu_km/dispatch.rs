@@ -13,7 +13,8 @@ use crate::{
     },
     policy::{Accounting, Audited, FileId, GpuId, ProcessId, Reason},
     proxy::{
-        self, Call, ClientUse, Errno, FileAt, Held, Host, Part, Returned, Role, Route, Session, UserAddr,
+        self, Call, ClientUse, Errno, FileAt, Held, Host, Part, Returned, Role, Route, Session,
+        UserAddr,
     },
     registry::{Tenant, TenantFile, TenantNode, Unbalanced},
 };
@@ -42,11 +43,7 @@ impl Held for HeldFile<TenantNode> {
 
 impl<'a> TenantCall<'a, &Caller<'_>> {
     /// Waits until a call may work on its client, and keeps away those that may not work beside it.
-    fn use_client(
-        &self,
-        request: u32,
-        parts: &[Part<'_>],
-    ) -> Result<Option<RwGuard<'a>>, Errno> {
+    fn use_client(&self, request: u32, parts: &[Part<'_>]) -> Result<Option<RwGuard<'a>>, Errno> {
         let argument = parts.first().map(|part| &*part.bytes);
         let client_use = argument.and_then(|argument| ClientUse::of(request, argument));
         let tenant = self.tenant;

@@ -23,7 +23,6 @@
 //! Without instances nothing is held, the driver can be unloaded, and the next command that needs
 //! the GPUs asks for them anew.
 
-mod client_locks;
 mod driver_refusals;
 mod endpoint;
 mod gpu;
@@ -32,11 +31,10 @@ mod seldom;
 mod shared_data;
 mod tenant;
 
-pub use client_locks::Alone;
 pub use endpoint::{TenantFile, TenantNode};
 pub use gpu::{HostGpu, Overcommit};
 pub use instance::{TenantInstance, Unbalanced};
-pub use tenant::{ShareTerms, Tenant};
+pub use tenant::{LockedClients, ShareTerms, Tenant};
 
 use crate::{
     attach::{self, Driver},

@@ -9,13 +9,13 @@ use crate::{
         Shown, Unmapped, UserAddr,
     },
     policy::sched::InstanceId,
-    registry::{Alone, TenantFile, TenantNode},
+    registry::{LockedClients, TenantFile, TenantNode},
 };
 use kernel::{prelude::*, sync::Arc};
 
 impl os_interface::Endpoint for TenantNode {
     type File = TenantFile;
-    type Closing<'a> = Alone<'a>;
+    type Closing<'a> = LockedClients<'a>;
 
     fn backing(&self) -> Result<Arc<BackingFile>> {
         Self::backing(self)
@@ -118,7 +118,7 @@ impl os_interface::Endpoint for TenantNode {
         unmapped(file, gone, how);
     }
 
-    fn closing(file: &TenantFile) -> Option<Alone<'_>> {
+    fn closing(file: &TenantFile) -> Option<LockedClients<'_>> {
         file.closing()
     }
 

@@ -384,14 +384,12 @@ impl RefusalCause {
             // out of memory. rmapiAllocWithSecInfo gives the same when RM itself has no memory.
             // A runlist without an id for a channel gives it too: kernel/gpu/fifo/kernel_fifo.c,
             // kfifoChidMgrAllocChid_IMPL, and libraries/containers/eheap/eheap_old.c.
-            Self::NoMemory { .. } | Self::NoChannels | Self::Exhausted => {
+            // A mapping has no status: the program's mmap gives ENOMEM, as where UVM has no memory.
+            Self::NoMemory { .. } | Self::NoChannels | Self::Exhausted | Self::ManagedDenied => {
                 NvStatus::NV_ERR_NO_MEMORY
             }
             // kernel_fifo.c, kfifoChidMgrAllocChannelGroupHwID_IMPL.
             Self::NoGroups => NvStatus::NV_ERR_NO_FREE_FIFOS,
-            // A mapping has no status: the program's mmap gives ENOMEM, as where UVM has no memory
-            // for it.
-            Self::ManagedDenied => NvStatus::NV_ERR_NO_MEMORY,
             // libraries/resserv/src/rs_server.c, _serverLockClientWithLockInfo: no such client at
             // all. (For a client that exists on another file, client.c, rmclientValidate_IMPL says
             // NV_ERR_INVALID_CLIENT. A neighbour's client must not be told from none.)
@@ -402,23 +400,23 @@ impl RefusalCause {
             Self::UnknownObject => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
             // rs_client.c, clientValidateNewResourceHandle_IMPL.
             Self::HandleInUse => NvStatus::NV_ERR_INSERT_DUPLICATE_NAME,
-            // kernel/rmapi/alloc_free.c, serverAllocResourceUnderLock: a class that has parents.
-            // And context_dma.c, ctxdmaConstruct_IMPL.
-            Self::HandleOfClient | Self::OtherParent => NvStatus::NV_ERR_INVALID_OBJECT_PARENT,
-            // The same function: the parent's class is not in the class's list of parents.
-            Self::NoDevice => NvStatus::NV_ERR_INVALID_OBJECT_PARENT,
+            // kernel/rmapi/alloc_free.c, serverAllocResourceUnderLock: a class that has parents, or
+            // has others. And context_dma.c, ctxdmaConstruct_IMPL.
+            Self::HandleOfClient | Self::OtherParent | Self::NoDevice => {
+                NvStatus::NV_ERR_INVALID_OBJECT_PARENT
+            }
             // kernel/gpu/device.c, deviceConstruct_IMPL: the process has no file of that GPU.
             Self::NoSuchGpu => NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS,
             // rs_server.c, serverCopyResource: resCanCopy says no, as it does where a class does
             // not say otherwise (rs_resource.c, resCanCopy_IMPL). And 595's memdescCreateSubMem.
             Self::NotCopyable | Self::BeyondMemory => NvStatus::NV_ERR_INVALID_ARGUMENT,
             // rs_resource.c, resControlLookup_IMPL: a control that the class has not.
-            Self::WrongClass | Self::NoMemoryOfIts => NvStatus::NV_ERR_NOT_SUPPORTED,
+            Self::WrongClass | Self::NoMemoryOfIts | Self::NoHostMemory => {
+                NvStatus::NV_ERR_NOT_SUPPORTED
+            }
             // kernel/gpu/fifo/usermode_api.c, usrmodeGetMemInterMapParams_IMPL: a page that was not
             // made for that.
-            Self::Doorbell | Self::NoAddressSpace | Self::NoHostMemory => {
-                NvStatus::NV_ERR_INVALID_PARAMETER
-            }
+            Self::Doorbell | Self::NoAddressSpace => NvStatus::NV_ERR_INVALID_PARAMETER,
             // kernel/mem_mgr/fabric_vaspace.c, fabricvaspaceAllocNonContiguous_IMPL: no addresses
             // left.
             Self::InFabric => NvStatus::NV_ERR_NO_MEMORY,

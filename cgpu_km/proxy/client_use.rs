@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Which calls may run beside each other on one client of the driver's.
 //!
-//! The driver looks for the client and the object of every control before it takes any lock:
-//! `RmDeprecatedGetControlHandler()` (rmapi_deprecated_control.c), which `_nv04ControlWithSecInfo()`
-//! calls first of all (entry_points.c; in every branch from 535 to 595). A call on another thread
-//! that frees the object meanwhile, or the client, would have it read memory that is free. So a
-//! call that may take an object out of a client has that client alone.
+//! The driver looks for the client and the object of every control before it takes any lock. It is
+//! the first thing that `_nv04ControlWithSecInfo()` does (entry_points.c; 535 to 595), in
+//! `RmDeprecatedGetControlHandler()` (rmapi_deprecated_control.c). A call on another thread that
+//! frees the object meanwhile, or the client, would have it read memory that is free. So a call
+//! that may take an object out of a client has that client alone.
 
 use crate::nvidia::{
     escape::Escape,

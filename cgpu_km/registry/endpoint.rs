@@ -2,10 +2,9 @@
 //! The object behind a tenant's node, and its open files.
 
 use super::{
-    client_locks::Alone,
     instance::TenantInstance,
     shared_data::SharedData,
-    tenant::{Door, Tenant, TenantState},
+    tenant::{Door, LockedClients, Tenant, TenantState},
 };
 use crate::{
     os_interface::{
@@ -198,7 +197,7 @@ impl TenantFile {
     /// It is closed, and the driver is going to free the clients that were made on it: ends the
     /// mappings of all that is in them. Until the driver has done so, what this returns keeps calls
     /// away from them.
-    pub fn closing(&self) -> Option<Alone<'_>> {
+    pub fn closing(&self) -> Option<LockedClients<'_>> {
         if !matches!(*self.endpoint, TenantNode::Control(_)) {
             return None;
         }

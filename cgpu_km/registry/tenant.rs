@@ -6,8 +6,11 @@
 //! tenant: who may open what, how many files are open, and the accounting. So "is it in use?" and
 //! "take it away" are one step, and no file can be opened in between.
 
+mod client_locks;
+
+pub use client_locks::LockedClients;
+
 use super::{
-    client_locks::{Alone, ClientLocks, LockSet},
     driver_refusals::DriverRefusals,
     gpu::HostGpu,
     shared_data::{MemoryView, SharedData},
@@ -26,6 +29,7 @@ use crate::{
     proxy::ClientUse,
     uapi::{Cause, Name},
 };
+use client_locks::{ClientLocks, LockSet};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -398,7 +402,7 @@ impl Tenant {
 
     /// Waits until no call works on the clients that were made on one of its files, and keeps
     /// others away from them.
-    pub(super) fn end_clients_of(&self, file: FileId) -> Alone<'_> {
+    pub(super) fn end_clients_of(&self, file: FileId) -> LockedClients<'_> {
         let mut set = LockSet::default();
         self.look(|accounting| accounting.clients_of(file, |client| set.add(client)));
         self.client_locks.take_alone(set)

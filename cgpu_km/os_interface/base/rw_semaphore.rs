@@ -2,8 +2,8 @@
 //! A lock that many tasks share, or one has alone (`struct rw_semaphore`, kernel/locking/rwsem.c).
 //! The kernel's Rust types have none.
 //!
-//! Who waits for it is served before those that come later, so nobody who shares it keeps out for
-//! ever who wants it alone.
+//! The kernel serves a waiting task before those that come later. So tasks that share the lock
+//! cannot keep out for ever one that wants it alone.
 
 use super::extra;
 use kernel::{
@@ -33,6 +33,7 @@ pub struct RwGuard<'a> {
 
 impl RwSemaphore {
     /// Classes of locks that [`Self::new`] knows.
+    // CAST: it is 8.
     pub const CLASSES: usize = extra::CGPU_RWSEM_CLASSES as usize;
 
     /// A lock that nobody has. A task may hold several at a time if it takes them in the order of

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who may take objects out of a client has it alone, and controls share it.
+//! A call that may take objects out of a client has it alone, and controls share it.
 
 use super::*;
 use crate::{

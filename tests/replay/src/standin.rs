@@ -179,8 +179,8 @@ pub fn hold_maps(on: bool) -> Result<(), String> {
     parameter("hold_maps", u32::from(on))
 }
 
-/// Runs `work` while controls take a millisecond to look for their object. Returns as well how often
-/// the object was freed in that time.
+/// Runs `work` while controls take a millisecond to look for their object. Returns as well how
+/// often the object was freed in that time.
 pub fn with_slow_lookup<T>(work: impl FnOnce() -> T) -> Result<(T, u32), String> {
     parameter("freed_in_lookup", 0)?;
     parameter("slow_lookup", 1)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Objects and clients that are freed while a control looks for them. The driver follows pointers to
-//! both before it takes a lock, so a free beside it is a use of freed memory in the host's kernel.
+//! Objects and clients that are freed while a control looks for them. The driver follows pointers
+//! to both before it takes a lock. A free beside it is a use of freed memory in the host's kernel.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -38,9 +38,8 @@ const GET_GID_INFO: u32 = 0x2080_014A;
 fn compare(attack: fn(&str) -> Result<(), String>) -> Result<String, String> {
     if standin::is_in_reach() {
         let on_nodes = || counted(attack, &Place::Driver.folder("attacker"));
-        match alone(on_nodes)? {
-            0 => return Err("none on the driver's nodes".to_owned()),
-            _ => {}
+        if alone(on_nodes)? == 0 {
+            return Err("none on the driver's nodes".to_owned());
         }
     }
     match in_instances(|| counted(attack, &Place::Instance.folder("attacker")))? {

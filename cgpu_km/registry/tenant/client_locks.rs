@@ -23,7 +23,7 @@ pub(super) struct ClientLocks {
 pub(super) struct LockSet(u8);
 
 /// The calling task has some of them alone.
-pub struct Alone<'a> {
+pub struct LockedClients<'a> {
     _held: [Option<RwGuard<'a>>; RwSemaphore::CLASSES],
 }
 
@@ -54,13 +54,13 @@ impl ClientLocks {
     }
 
     /// Takes these alone, whatever comes.
-    pub(super) fn take_alone(&self, set: LockSet) -> Alone<'_> {
+    pub(super) fn take_alone(&self, set: LockSet) -> LockedClients<'_> {
         let mut at = 0..;
         let held = self.locks.each_ref().map(|lock| {
             let place = at.next().unwrap_or(0);
             (set.0 & 1 << place != 0).then(|| lock.alone_always())
         });
-        Alone { _held: held }
+        LockedClients { _held: held }
     }
 }
 
