@@ -113,11 +113,14 @@ impl Scheduler {
         let (Some(instance), Some(burst)) = (instance, burst) else {
             return;
         };
-        if paused {
-            instance.habits.seen_to_pause();
-            instance.lag.grow(burst, burst);
-        } else {
+        if !paused {
             instance.lag.forget();
+            return;
         }
+        instance.habits.seen_to_pause();
+        instance.lag.grow(burst, burst);
+        // It has work now. If it only were owed, turns would serve it until it stops and wakes, and
+        // a service that falls behind meanwhile does not stop.
+        self.wakes(now, alone.of());
     }
 }

@@ -171,6 +171,20 @@ fn samples_tell_whether_a_loner_paused() {
     }
 }
 
+/// One that paused is in the middle of its work when others come: it spends its burst at once.
+#[test]
+fn a_loner_that_paused_spends_its_burst() {
+    for (at_work, expected) in [(2, 85 * MS..101 * MS), (4, 40 * MS..55 * MS)] {
+        let mut bench = after_time_alone(6000 * MS);
+        let before = bench.given(A);
+        let ring = in_four(at_work, 6000 * MS);
+        bench.sched.samples(bench.now, ring.into_iter());
+        bench.run(100 * MS, &[A, B]);
+        let given = bench.given(A) - before;
+        assert!(expected.contains(&given), "{at_work} of 4: {given}");
+    }
+}
+
 /// The samples are read once, whatever comes of it.
 #[test]
 fn samples_of_a_loner_are_read_once() {
