@@ -13,6 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cgpu_km::nvidia::samples::SAMPLES;
+
 use crate::{arena::Lock, sys};
 
 /// Most GPUs of an instance.
@@ -38,6 +40,17 @@ pub const SHUT: u32 = 2;
 
 /// A client's and an object's handle.
 pub type Name = [u32; 2];
+
+/// A sample of the driver's: when it was taken, 0 if there is none, and the process that was on the
+/// compute engine, 0 if none was.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Seen {
+    /// By the driver's clock.
+    pub stamp: u64,
+    /// The process.
+    pub process: i32,
+}
 
 /// Something that a program did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +93,8 @@ pub enum Request {
     Preempt,
     /// Make the doorbells be what the gate says.
     Gate,
-    /// Say whose process was last seen on the compute engine; 0: nobody's.
-    Sample,
+    /// Read the driver's samples: [`Compute::samples`].
+    Samples,
 }
 
 /// The duty of an agent. They are two threads, since what one waits for may need what the other
@@ -103,7 +116,7 @@ pub struct Agent {
     duty: AtomicU32,
     asked: AtomicU32,
     answered: AtomicU32,
-    /// The result of the last request: a status, or a process; negative: an errno.
+    /// The result of the last request: a status; negative: an errno.
     result: AtomicI32,
     request: UnsafeCell<Request>,
     names: UnsafeCell<[Name; CHANNELS]>,
@@ -128,10 +141,12 @@ pub struct Compute {
     told: UnsafeCell<u64>,
     news: UnsafeCell<[News; NEWS]>,
     agents: [Agent; AGENTS],
+    ring: UnsafeCell<[Seen; SAMPLES]>,
 }
 
 // SAFETY: What is not atomic is written under `lock`, or by the one side whose turn it is (an
-// agent's request by who asks, before `asked` is raised, and read after).
+// agent's request by who asks, before `asked` is raised, and read after; the ring by the one agent
+// that was asked for it, before it answers).
 unsafe impl Sync for Compute {}
 
 impl Compute {
@@ -246,6 +261,23 @@ impl Compute {
             served = asked;
             agent.answered.store(served, Ordering::Release);
         }
+    }
+
+    /// Tells the driver's samples, as the agent that was asked for them.
+    pub fn tell_samples(&self, samples: impl Iterator<Item = Seen>) {
+        let mut ring = [Seen::default(); SAMPLES];
+        for (place, sample) in ring.iter_mut().zip(samples) {
+            *place = sample;
+        }
+        // SAFETY: One agent is asked for them at a time, and who asks reads after its answer.
+        unsafe { *self.ring.get() = ring }
+    }
+
+    /// The samples that the agent told that was asked for them, and has answered.
+    pub fn samples(&self) -> Vec<Seen> {
+        // SAFETY: No agent writes them after its answer, until it is asked again.
+        let ring = unsafe { *self.ring.get() };
+        ring.into_iter().filter(|seen| seen.stamp != 0).collect()
     }
 
     /// Asks an agent; [`Compute::answer`] tells what became of it.

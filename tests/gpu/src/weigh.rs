@@ -24,7 +24,7 @@ use cgpu_km::{
 };
 
 use crate::{
-    compute::{self, Compute, Duty, News, Request},
+    compute::{self, Compute, Duty, News, Request, Seen},
     sys,
 };
 
@@ -44,6 +44,20 @@ pub struct Competitor {
 fn process_of(instance: InstanceId) -> ProcessId {
     // CAST: few.
     ProcessId(instance.0 as i32 + 1)
+}
+
+/// A process that is of no instance.
+const STRANGER: ProcessId = ProcessId(0);
+
+/// Samples as the log has them: how long before the newest one each was taken, in milliseconds, and
+/// the process; -1: none, 0: of no instance.
+fn told(samples: &[Sample]) -> String {
+    let newest = samples.iter().map(|s| s.stamp).max().unwrap_or(0);
+    let each = samples.iter().map(|s| {
+        let process = s.process.map_or(-1, |process| process.0);
+        ((newest - s.stamp) / 1_000_000, process)
+    });
+    format!("{:?}", each.collect::<Vec<_>>())
 }
 
 /// The time that a call of the scheduler took.
@@ -90,8 +104,8 @@ struct Backend {
     competitors: Vec<Competitor>,
     /// Which instance and which agent a client is of.
     owners: HashMap<u32, (usize, usize)>,
-    /// The instance whose process the driver's last sample found on the compute engine.
-    sample: Option<Option<u32>>,
+    /// The driver's samples, if they were read.
+    samples: Option<Vec<Sample>>,
 }
 
 impl Arbiter {
@@ -118,7 +132,7 @@ impl Arbiter {
             backend: Backend {
                 competitors: competitors.to_vec(),
                 owners: HashMap::new(),
-                sample: None,
+                samples: None,
             },
             rang: vec![0; competitors.len()],
             began: Instant::now(),
@@ -194,13 +208,9 @@ impl Arbiter {
             let now = self.now();
             self.note(action, now - began, result.is_err());
             self.log(&(action, channels.len()));
-            if let (Action::ReadSamples, Some(active)) = (action, self.backend.sample.take()) {
-                // The agent tells the newest one alone, without its time: it is as new as can be.
-                let newest = Sample {
-                    stamp: now,
-                    process: active.map(|place| process_of(InstanceId(place))),
-                };
-                self.scheduler.samples(now, std::iter::once(newest));
+            if let Some(samples) = self.backend.samples.take() {
+                self.log(&format_args!("samples {}", told(&samples)));
+                self.scheduler.samples(now, samples.into_iter());
             }
             self.tell(Event::Answer { began, result })?;
             self.hear()?;
@@ -407,17 +417,25 @@ impl Authority for Backend {
     fn read_samples(&mut self) -> Result<(), CallError> {
         let asked = self.competitors.iter().find_map(|competitor| {
             let agent = competitor.compute.agents(Duty::Calls).next()?;
-            competitor.compute.ask(agent, Request::Sample, &[]);
-            Some(competitor.compute.answer(agent))
+            competitor.compute.ask(agent, Request::Samples, &[]);
+            let answer = competitor.compute.answer(agent);
+            Some((answer == Some(0)).then(|| competitor.compute.samples()))
         });
-        let process = match asked.flatten() {
-            Some(process) if process >= 0 => process,
-            _ => return Err(CallError::Failed),
+        let seen = asked.flatten().ok_or(CallError::Failed)?;
+        let owner = |process| {
+            let mut competitors = self.competitors.iter();
+            // CAST: few.
+            let place = competitors.position(|c| c.compute.has(process))? as u32;
+            Some(process_of(InstanceId(place)))
         };
-        let mut competitors = self.competitors.iter();
-        let place = competitors.position(|competitor| competitor.compute.has(process));
-        // CAST: few.
-        self.sample = Some(place.map(|place| place as u32));
+        let samples = seen.into_iter().map(|Seen { stamp, process }| Sample {
+            stamp,
+            process: match process {
+                0 => None,
+                process => Some(owner(process).unwrap_or(STRANGER)),
+            },
+        });
+        self.samples = Some(samples.collect());
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use std::sync::{
 };
 
 use cgpu_gpu::{
-    compute::{Duty, Name, News, Request, OPEN},
+    compute::{Duty, Name, News, Request, Seen, OPEN},
     state::State,
     sys,
 };
@@ -288,7 +288,7 @@ fn perform(state: &State, request: &Request, names: &[Name]) -> i32 {
             let mut params = u64::from(microseconds).to_le_bytes();
             group_control(names, SET_TIMESLICE, &mut params)
         }
-        Request::Sample => last_sample(state),
+        Request::Samples => samples(state),
         Request::Preempt => {
             // bWait, bManualTimeout, timeoutUs.
             let mut params = [1, 0, 0, 0, 0, 0, 0, 0];
@@ -297,9 +297,9 @@ fn perform(state: &State, request: &Request, names: &[Name]) -> i32 {
     }
 }
 
-/// The process on the compute engine in the newest of the driver's samples, one each 139 ms; 0:
-/// none, or none yet; negative: an errno or a status.
-fn last_sample(state: &State) -> i32 {
+/// Tells the driver's samples, one each 139 ms of the last ten seconds; a status, or a negative
+/// errno.
+fn samples(state: &State) -> i32 {
     let any = with_known(|known| known.subdevices.first().copied());
     let Some((subdevice, fd)) = any.flatten() else {
         return -libc::ENODEV;
@@ -308,12 +308,14 @@ fn last_sample(state: &State) -> i32 {
     let mut params = vec![0u8; layout.ring];
     layout.ask(&mut params);
     let status = control(fd, subdevice, GPUMON_SAMPLES, &mut params);
-    if status != 0 {
-        return -status.abs();
+    if status == 0 {
+        let seen = layout.samples(&params).map(|(stamp, process)| Seen {
+            stamp,
+            process: process.map_or(0, |process| i32::try_from(process).unwrap_or(0)),
+        });
+        state.compute.tell_samples(seen);
     }
-    let newest = layout.samples(&params).max_by_key(|(at, _)| *at);
-    let process = newest.and_then(|(_, process)| process);
-    process.map_or(0, |process| i32::try_from(process).unwrap_or(0))
+    status
 }
 
 fn group_control(names: &[Name], command: ControlCmd, params: &mut [u8]) -> i32 {
