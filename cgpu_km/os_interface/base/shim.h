@@ -72,8 +72,6 @@ void cgpu_shim_rt_mutex_init(struct rt_mutex *lock);
 void cgpu_shim_rt_mutex_lock(struct rt_mutex *lock);
 bool cgpu_shim_rt_mutex_trylock(struct rt_mutex *lock);
 void cgpu_shim_rt_mutex_unlock(struct rt_mutex *lock);
-/* Without lockdep a class has no size, so an array of them does not tell how many it has. */
-#define CGPU_RWSEM_CLASSES 8
 void cgpu_shim_rwsem_init(struct rw_semaphore *lock, unsigned int class);
 int cgpu_shim_rwsem_read(struct rw_semaphore *lock);
 int cgpu_shim_rwsem_write(struct rw_semaphore *lock);
