@@ -34,7 +34,7 @@ mod tenant;
 pub use endpoint::{TenantFile, TenantNode};
 pub use gpu::{HostGpu, Overcommit};
 pub use instance::{TenantInstance, Unbalanced};
-pub use tenant::{LockedClients, ShareTerms, Tenant};
+pub use tenant::{ShareTerms, Tenant};
 
 use crate::{
     attach::{self, Driver},

@@ -9,13 +9,12 @@ use crate::{
         Shown, Unmapped, UserAddr,
     },
     policy::sched::InstanceId,
-    registry::{LockedClients, TenantFile, TenantNode},
+    registry::{TenantFile, TenantNode},
 };
 use kernel::{prelude::*, sync::Arc};
 
 impl os_interface::Endpoint for TenantNode {
     type File = TenantFile;
-    type Closing<'a> = LockedClients<'a>;
 
     fn backing(&self) -> Result<Arc<BackingFile>> {
         Self::backing(self)
@@ -118,8 +117,8 @@ impl os_interface::Endpoint for TenantNode {
         unmapped(file, gone, how);
     }
 
-    fn closing(file: &TenantFile) -> Option<LockedClients<'_>> {
-        file.closing()
+    fn closing(file: &TenantFile) {
+        file.closing();
     }
 
     fn release(file: TenantFile) {

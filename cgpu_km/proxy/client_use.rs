@@ -27,7 +27,11 @@ impl ClientUse {
     /// Of a call with this request code and argument, as they go to the driver. `None` if the
     /// driver takes its own locks before it looks at anything.
     pub fn of(request: u32, argument: &[u8]) -> Option<Self> {
-        let (nr, _) = nvos::request_parts(request);
+        // UVM's requests have other codes.
+        let [nr, kind, ..] = request.to_le_bytes();
+        if kind != nvos::MAGIC {
+            return None;
+        }
         let escape = Escape::from_nr(nr)?;
         let client = match escape {
             Escape::RmControl => nvos54::H_CLIENT,

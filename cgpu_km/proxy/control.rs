@@ -55,6 +55,9 @@ pub(super) fn control(
         let len = usize::try_from(command.size).map_err(|_| Errno::EINVAL)?;
         params.take(call, command.params, len)?;
     }
+    // As the driver refuses it. It looks for the client first, without a lock, and a client goes
+    // with the close of its own file, which has no call in flight.
+    check_made_on(asked.session, command.file)?;
     let returned = match entry.care {
         Care::Answer(answered) => {
             let of = (command.client, command.object);
@@ -246,8 +249,6 @@ fn pass(
     let report = Report::of(call, entry.care, of, command.gpu, params, &lists)?;
     let mut route = Route::Caller;
     if entry.care.is_unseen() && lists.iter().all(Option::is_some) {
-        // As the driver refuses it when a program calls.
-        check_made_on(asked.session, command.file)?;
         route = Route::Unseen;
     }
     let nested = (entry.pointers, &mut *lists);

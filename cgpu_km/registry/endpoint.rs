@@ -4,7 +4,7 @@
 use super::{
     instance::TenantInstance,
     shared_data::SharedData,
-    tenant::{Door, LockedClients, Tenant, TenantState},
+    tenant::{Door, Tenant, TenantState},
 };
 use crate::{
     os_interface::{
@@ -195,11 +195,10 @@ impl TenantFile {
     }
 
     /// It is closed, and the driver is going to free the clients that were made on it: ends the
-    /// mappings of all that is in them. Until the driver has done so, what this returns keeps calls
-    /// away from them.
-    pub fn closing(&self) -> Option<LockedClients<'_>> {
+    /// mappings of all that is in them.
+    pub fn closing(&self) {
         if !matches!(*self.endpoint, TenantNode::Control(_)) {
-            return None;
+            return;
         }
         let tenant = self.tenant();
         let mut at = 0;
@@ -208,7 +207,6 @@ impl TenantFile {
             tenant.end_mappings(shown);
             tenant.with_accounting(|accounting| accounting.end_shown(shown));
         }
-        Some(tenant.end_clients_of(self.id))
     }
 
     /// The page that its tenant is shown in the place of the one in `frame`; `None` if that is no

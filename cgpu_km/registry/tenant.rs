@@ -8,8 +8,6 @@
 
 mod client_locks;
 
-pub use client_locks::LockedClients;
-
 use super::{
     driver_refusals::DriverRefusals,
     gpu::HostGpu,
@@ -29,7 +27,7 @@ use crate::{
     proxy::ClientUse,
     uapi::{Cause, Name},
 };
-use client_locks::{ClientLocks, LockSet};
+use client_locks::ClientLocks;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -398,14 +396,6 @@ impl Tenant {
     /// killed while it waits. A task does so for one call at a time.
     pub fn use_client(&self, client_use: ClientUse) -> Result<RwGuard<'_>> {
         self.client_locks.take(client_use)
-    }
-
-    /// Waits until no call works on the clients that were made on one of its files, and keeps
-    /// others away from them.
-    pub(super) fn end_clients_of(&self, file: FileId) -> LockedClients<'_> {
-        let mut set = LockSet::default();
-        self.look(|accounting| accounting.clients_of(file, |client| set.add(client)));
-        self.client_locks.take_alone(set)
     }
 
     /// The driver's kernel interface, by any of its GPUs: it is the same.

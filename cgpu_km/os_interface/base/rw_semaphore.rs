@@ -36,8 +36,8 @@ impl RwSemaphore {
     // CAST: it is 8.
     pub const CLASSES: usize = extra::CGPU_RWSEM_CLASSES as usize;
 
-    /// A lock that nobody has. A task may hold several at a time if it takes them in the order of
-    /// their classes, which are below [`Self::CLASSES`].
+    /// A lock that nobody has, of one of [`Self::CLASSES`] classes. A task holds one of them at a
+    /// time.
     pub fn new(class: usize) -> impl PinInit<Self> {
         // CAST: it is below `CLASSES`; the C code takes the rest of any other.
         let class = class as c_uint;
@@ -62,13 +62,6 @@ impl RwSemaphore {
         // SAFETY: `new` initialized the lock.
         to_result(unsafe { extra::cgpu_shim_rwsem_write(self.inner.get().cast()) })?;
         Ok(self.taken(true))
-    }
-
-    /// Takes the lock alone, whatever comes.
-    pub fn alone_always(&self) -> RwGuard<'_> {
-        // SAFETY: `new` initialized the lock.
-        unsafe { extra::cgpu_shim_rwsem_write_always(self.inner.get().cast()) };
-        self.taken(true)
     }
 
     fn taken(&self, alone: bool) -> RwGuard<'_> {

@@ -339,11 +339,6 @@ int cgpu_shim_rwsem_write(struct rw_semaphore *lock)
 	return down_write_killable(lock);
 }
 
-void cgpu_shim_rwsem_write_always(struct rw_semaphore *lock)
-{
-	down_write(lock);
-}
-
 void cgpu_shim_rwsem_read_end(struct rw_semaphore *lock)
 {
 	up_read(lock);

@@ -75,7 +75,6 @@ void cgpu_shim_rt_mutex_unlock(struct rt_mutex *lock);
 void cgpu_shim_rwsem_init(struct rw_semaphore *lock, unsigned int class);
 int cgpu_shim_rwsem_read(struct rw_semaphore *lock);
 int cgpu_shim_rwsem_write(struct rw_semaphore *lock);
-void cgpu_shim_rwsem_write_always(struct rw_semaphore *lock);
 void cgpu_shim_rwsem_read_end(struct rw_semaphore *lock);
 void cgpu_shim_rwsem_write_end(struct rw_semaphore *lock);
 unsigned long cgpu_shim_page_to_pfn(struct page *page);

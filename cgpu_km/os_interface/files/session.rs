@@ -25,8 +25,6 @@ use kernel::{bindings, prelude::*, sync::Arc};
 pub trait Endpoint: Send + Sync + 'static {
     /// The endpoint's state for one open file.
     type File: Send + Sync + 'static;
-    /// Something that is held while the driver's `release` runs.
-    type Closing<'a>;
 
     /// The real device behind the node; `ENODEV` once the endpoint is destroyed.
     fn backing(&self) -> Result<Arc<BackingFile>>;
@@ -108,9 +106,8 @@ pub trait Endpoint: Send + Sync + 'static {
     /// memory a child or a moved mapping has none: `uvm_vm_open_managed()` disables the copy.)
     fn unmapped(_file: &Self::File, _gone: &ProgramMapping, _how: Unmapped) {}
 
-    /// The file is closed, and the driver's `release` is going to run. What this returns is dropped
-    /// when it has.
-    fn closing(file: &Self::File) -> Option<Self::Closing<'_>>;
+    /// The file is closed, and the driver's `release` is going to run.
+    fn closing(_file: &Self::File) {}
 
     /// The file is closed, and the driver's `release` has run.
     fn release(file: Self::File);
@@ -186,11 +183,10 @@ pub(super) unsafe extern "C" fn release<E: Endpoint>(
     if let Some(gated) = &session.gated {
         gated.close();
     }
-    let closed = E::closing(&session.file);
+    E::closing(&session.file);
     let real = session.backing.as_ptr();
     // SAFETY: `inode` is the driver's, which `__fput` read from the file.
     let result = unsafe { extra::cgpu_shim_driver_release(real, inode, file.as_ptr()) };
-    drop(closed);
     closing.become_node(&session.node);
     let FileSession { backing, file, .. } = KBox::into_inner(session);
     E::release(file);

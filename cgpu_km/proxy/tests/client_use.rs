@@ -61,3 +61,9 @@ fn short_arguments_name_no_client() {
     let code = nvos::request_code(Escape::RmFree as u8, 3).unwrap();
     assert_eq!(ClientUse::of(code, &[0; 3]), None);
 }
+
+#[test]
+fn requests_of_uvm_use_no_client() {
+    // UVM_UNSET_PREFERRED_LOCATION, whose number is that of NV_ESC_RM_ALLOC.
+    assert_eq!(ClientUse::of(43, &[1; 64]), None);
+}

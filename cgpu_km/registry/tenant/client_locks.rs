@@ -18,22 +18,6 @@ pub(super) struct ClientLocks {
     locks: [RwSemaphore; RwSemaphore::CLASSES],
 }
 
-/// Which of them, a bit for each.
-#[derive(Clone, Copy, Default)]
-pub(super) struct LockSet(u8);
-
-/// The calling task has some of them alone.
-pub struct LockedClients<'a> {
-    _held: [Option<RwGuard<'a>>; RwSemaphore::CLASSES],
-}
-
-impl LockSet {
-    /// Adds that of a client.
-    pub(super) fn add(&mut self, client: ClientHandle) {
-        self.0 |= 1 << place(client);
-    }
-}
-
 impl ClientLocks {
     /// Locks that nobody has.
     pub(super) fn new() -> impl PinInit<Self> {
@@ -51,16 +35,6 @@ impl ClientLocks {
         } else {
             lock.share()
         }
-    }
-
-    /// Takes these alone, whatever comes.
-    pub(super) fn take_alone(&self, set: LockSet) -> LockedClients<'_> {
-        let mut at = 0..;
-        let held = self.locks.each_ref().map(|lock| {
-            let place = at.next().unwrap_or(0);
-            (set.0 & 1 << place != 0).then(|| lock.alone_always())
-        });
-        LockedClients { _held: held }
     }
 }
 
