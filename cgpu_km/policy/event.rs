@@ -479,6 +479,7 @@ impl RefusalCause {
             | Self::BeyondMemory
             | Self::NoMemoryOfIts
             | Self::NoAddressSpace
+            | Self::PolledTooOften
             | Self::OtherGpu => Some(Reason::Parameters),
             _ => None,
         }
