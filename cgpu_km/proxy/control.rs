@@ -247,10 +247,11 @@ fn pass(
     let mut lists = read_lists(call, entry.pointers, params)?;
     let of = (command.client, command.object);
     let report = Report::of(call, entry.care, of, command.gpu, params, &lists)?;
-    let mut route = Route::Caller;
-    if entry.care.is_unseen() && lists.iter().all(Option::is_some) {
-        route = Route::Unseen;
-    }
+    let route = if entry.care.is_unseen() && lists.iter().all(Option::is_some) {
+        Route::Unseen
+    } else {
+        Route::Caller
+    };
     let nested = (entry.pointers, &mut *lists);
     let returned = forward(call, asked.code, (outer, params), nested, route)?;
     let is_ok = returned == 0 && get(nvos54::STATUS, outer)? == NvStatus::NV_OK.0;

@@ -14,7 +14,6 @@
 
 use super::{
     call::{Call, Errno, Held, Returned, Role},
-    owned::check_file,
     part::{FileAt, Part, CONTROL_PARAMS},
     sent::DriverReply,
     stop::{get, Asked, Stop},
@@ -178,7 +177,6 @@ pub(super) fn control(
     (outer, bytes): (&mut [u8], &mut [u8]),
 ) -> Result<i32, Stop> {
     let request = ExportRequest::of(exported);
-    check_file(call, asked.session, client)?;
     request.check(call, exported, client, bytes)?;
     let file = call.hold(get(request.file, bytes)?);
     let Some(file) = file.filter(|file| file.session().role == Role::Control) else {
