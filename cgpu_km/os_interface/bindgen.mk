@@ -10,7 +10,7 @@ cgpu-extra-functions += kthread_use_mm
 cgpu-extra-functions += kthread_unuse_mm
 cgpu-extra-functions += proc_mkdir
 cgpu-extra-functions += proc_remove
-cgpu-extra-vars := PROT_READ PROT_WRITE MAP_SHARED CGPU_RWSEM_CLASSES
+cgpu-extra-vars := PROT_READ PROT_WRITE MAP_SHARED
 
 # Flags that gcc knows and libclang does not; the same list as bindgen_skip_c_flags in the kernel's
 # rust/Makefile, which a module cannot read.

@@ -20,8 +20,6 @@ CGPU_PLACE(cgpu_semaphore, 20);
 CGPU_PLACE(cgpu_completion, 20);
 CGPU_PLACE(cgpu_rt_mutex, 24);
 CGPU_PLACE(cgpu_rw_semaphore, 32);
-/* Without lockdep a class has no size, so an array of them does not tell how many it has. */
-#define CGPU_RWSEM_CLASSES 8
 CGPU_PLACE(cgpu_delayed_work, 32);
 CGPU_PLACE(cgpu_task_work, 2);
 CGPU_PLACE(cgpu_file_operations, 40);

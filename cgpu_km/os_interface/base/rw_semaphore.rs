@@ -32,19 +32,12 @@ pub struct RwGuard<'a> {
 }
 
 impl RwSemaphore {
-    /// Classes of locks that [`Self::new`] knows.
-    // CAST: it is 8.
-    pub const CLASSES: usize = extra::CGPU_RWSEM_CLASSES as usize;
-
-    /// A lock that nobody has, of one of [`Self::CLASSES`] classes. A task holds one of them at a
-    /// time.
-    pub fn new(class: usize) -> impl PinInit<Self> {
-        // CAST: it is below `CLASSES`; the C code takes the rest of any other.
-        let class = class as c_uint;
+    /// A lock that nobody has. A task holds one of them at a time.
+    pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            inner <- Opaque::ffi_init(move |slot: *mut extra::cgpu_rw_semaphore| {
+            inner <- Opaque::ffi_init(|slot: *mut extra::cgpu_rw_semaphore| {
                 // SAFETY: `slot` is a valid, pinned place for the lock.
-                unsafe { extra::cgpu_shim_rwsem_init(slot.cast(), class) };
+                unsafe { extra::cgpu_shim_rwsem_init(slot.cast()) };
             }),
         })
     }

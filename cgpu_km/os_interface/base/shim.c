@@ -320,13 +320,11 @@ void cgpu_shim_rt_mutex_unlock(struct rt_mutex *lock)
 	rt_mutex_unlock(lock);
 }
 
-/* Those of one class are of different tenants: no task holds two. */
+/* All of them are of one lock class: no task holds two. */
 CGPU_FITS(struct rw_semaphore, cgpu_rw_semaphore);
-void cgpu_shim_rwsem_init(struct rw_semaphore *lock, unsigned int class)
+void cgpu_shim_rwsem_init(struct rw_semaphore *lock)
 {
-	static struct lock_class_key classes[CGPU_RWSEM_CLASSES];
-
-	__init_rwsem(lock, "cgpu_rw_semaphore", &classes[class % CGPU_RWSEM_CLASSES]);
+	init_rwsem(lock);
 }
 
 int cgpu_shim_rwsem_read(struct rw_semaphore *lock)

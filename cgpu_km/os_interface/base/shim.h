@@ -72,7 +72,7 @@ void cgpu_shim_rt_mutex_init(struct rt_mutex *lock);
 void cgpu_shim_rt_mutex_lock(struct rt_mutex *lock);
 bool cgpu_shim_rt_mutex_trylock(struct rt_mutex *lock);
 void cgpu_shim_rt_mutex_unlock(struct rt_mutex *lock);
-void cgpu_shim_rwsem_init(struct rw_semaphore *lock, unsigned int class);
+void cgpu_shim_rwsem_init(struct rw_semaphore *lock);
 int cgpu_shim_rwsem_read(struct rw_semaphore *lock);
 int cgpu_shim_rwsem_write(struct rw_semaphore *lock);
 void cgpu_shim_rwsem_read_end(struct rw_semaphore *lock);
