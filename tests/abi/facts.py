@@ -98,7 +98,9 @@ def differences(have, say, partly=False):
                 status = say.get(f"uvm {struct.removesuffix('_PARAMS')}", (0, 0, -1))[2]
                 if int(value[0]) == int(status):
                     continue
-                if value[0] < say[f"struct {struct}"][0]:
+                # Or it reaches beyond the end, and is read of no such struct.
+                at, length = map(int, value)
+                if at + length <= int(say[f"struct {struct}"][0]):
                     wrong.append(f"{word}: the headers have no such member, but another there")
             elif kind in ("class", "control", "uvm", "section") and not partly:
                 wrong.append(f"{word}: not in the headers")
