@@ -38,6 +38,7 @@ pub mod uapi;
 
 // Glue between the two, from the lowest floor up (see ARCHITECTURE.md).
 pub mod attach;
+pub mod client_locks;
 pub mod control;
 pub mod dispatch;
 pub mod failure;

@@ -11,19 +11,29 @@
 //!
 //! The scheduler's lock comes after `mmap_lock`, a GPU's division and a tenant's state: an access
 //! to a doorbell is reported under the first, channels that are made or freed under the last. It is
-//! held for computations only. The locks of the list of gates and of the boosts are taken alone.
+//! held for computations only. The locks of the list of instances and of the boosts are taken alone.
 //! The lock of the driver's interface is the innermost of all, held only to look at it.
 //!
 //! Tasks of programs take the locks of the scheduler, of the boosts and of the interface. A program
 //! can have such a task not run for long. The thread lends its priority to the holder of the first
 //! two ([`RtMutex`]), and the third is a spinlock, in which no task is taken off its processor.
 //!
-//! The thread holds `calls` over its calls into the driver, and holds nothing else. The interface
-//! is taken away only after such a call has ended. A program's call that uses the interface keeps
-//! it until the call ends.
+//! The thread holds `calls` over its calls into the driver. The interface is taken away only after
+//! such a call has ended. A program's call that uses the interface keeps it until the call ends.
+//!
+//! # Calls on programs' clients
+//!
+//! The driver looks for the client and the object of a control without a lock ([`ClientUse`]). So
+//! the thread shares the client's lock over a control of a program's group, as the program's own
+//! controls do. It does not wait for that lock, which a program can hold for long: it tries again
+//! later. A close of the client's file takes the client from the scheduler, and waits for the
+//! thread's call ([`Conductor::wait_for_visit`]).
+//!
+//! [`ClientUse`]: crate::proxy::ClientUse
 
 use crate::{
-    nvidia::status::NvStatus,
+    client_locks::ClientLocks,
+    nvidia::{handle::ClientHandle, status::NvStatus},
     os_interface::{
         clock::now,
         log::{pr_info, pr_warn},
@@ -42,11 +52,11 @@ use crate::{
     store::{Exhausted, List},
 };
 use kernel::{
-    new_mutex, new_spinlock,
+    new_condvar, new_mutex, new_spinlock,
     prelude::*,
     sync::{
         atomic::{Acquire, Atomic, Release},
-        Arc, Mutex, SpinLock,
+        Arc, CondVar, Mutex, SpinLock,
     },
 };
 
@@ -56,7 +66,7 @@ pub struct Conductor {
     #[pin]
     scheduler: RtMutex<Scheduler>,
     #[pin]
-    gates: Mutex<KVec<(InstanceId, Arc<Gate>)>>,
+    instances: Mutex<KVec<InstanceHands>>,
     /// The boosts that the instances want. Taken alone.
     #[pin]
     boosts: RtMutex<Boosts>,
@@ -66,9 +76,31 @@ pub struct Conductor {
     /// Held by the thread while it calls the driver.
     #[pin]
     calls: Mutex<()>,
+    /// The thread's calls on clients of programs.
+    #[pin]
+    visits: SpinLock<Visits>,
+    /// One of them has ended.
+    #[pin]
+    visit_ended: CondVar,
     #[pin]
     alarm: Alarm,
     stopping: Atomic<bool>,
+}
+
+/// Calls of the thread's on clients of programs.
+#[derive(Default)]
+struct Visits {
+    under_way: bool,
+    /// How many have ended.
+    ended: u64,
+}
+
+/// What the conductor needs to act on an instance.
+struct InstanceHands {
+    id: InstanceId,
+    gate: Arc<Gate>,
+    /// Those of its tenant, once it has one.
+    locks: Option<Arc<ClientLocks>>,
 }
 
 impl Conductor {
@@ -79,10 +111,12 @@ impl Conductor {
         Arc::pin_init(
             pin_init!(Self {
                 scheduler <- RtMutex::new(scheduler),
-                gates <- new_mutex!(KVec::new()),
+                instances <- new_mutex!(KVec::new()),
                 boosts <- RtMutex::new(Boosts::default()),
                 driver <- new_spinlock!(None),
                 calls <- new_mutex!(()),
+                visits <- new_spinlock!(Visits::default()),
+                visit_ended <- new_condvar!(),
                 alarm <- Alarm::new(),
                 stopping: Atomic::new(false),
             }),
@@ -202,7 +236,12 @@ impl Conductor {
     ///
     /// The rules cannot give it what they promise, or no memory was left.
     pub fn add(&self, id: InstanceId, terms: Terms, gate: Arc<Gate>) -> Result<(), ChangeRefused> {
-        let added = self.gates.lock().push((id, gate), GFP_KERNEL);
+        let hands = InstanceHands {
+            id,
+            gate,
+            locks: None,
+        };
+        let added = self.instances.lock().push(hands, GFP_KERNEL);
         added.map_err(|_| ChangeRefused::Exhausted)?;
         let boosts = self.boosts().add(id);
         let added = boosts.map_err(|_| ChangeRefused::Exhausted);
@@ -210,16 +249,45 @@ impl Conductor {
         let added = added.and_then(add);
         if added.is_err() {
             self.boosts().remove(id);
-            self.gates.lock().retain(|(other, _)| *other != id);
+            self.forget_hands(id);
         }
         added
+    }
+
+    /// An instance's tenant has these locks. Until it is told so, the thread makes no calls on the
+    /// clients of its programs.
+    pub fn set_client_locks(&self, id: InstanceId, locks: Arc<ClientLocks>) {
+        let mut instances = self.instances.lock();
+        if let Some(hands) = instances.iter_mut().find(|hands| hands.id == id) {
+            hands.locks = Some(locks);
+        }
     }
 
     /// Removes an instance.
     pub fn remove(&self, id: InstanceId) {
         self.boosts().remove(id);
         self.change(|scheduler, now| scheduler.remove(now, id));
-        self.gates.lock().retain(|(other, _)| *other != id);
+        self.forget_hands(id);
+        self.wait_for_visit();
+    }
+
+    fn forget_hands(&self, id: InstanceId) {
+        self.instances.lock().retain(|hands| hands.id != id);
+    }
+
+    /// A client is about to go with its file: the thread makes no further call on it.
+    pub fn forget_client(&self, client: ClientHandle) {
+        let _ = self.scheduler().event(now(), Event::ClientFreed(client));
+    }
+
+    /// Waits until the call on a program's client has ended that the thread is making, if it makes
+    /// one.
+    pub fn wait_for_visit(&self) {
+        let mut visits = self.visits.lock();
+        let ended = visits.ended;
+        while visits.under_way && visits.ended == ended {
+            self.visit_ended.wait(&mut visits);
+        }
     }
 
     /// The rules of the GPU.
@@ -327,9 +395,16 @@ impl Conductor {
     }
 
     fn gate(&self, id: InstanceId) -> Option<Arc<Gate>> {
-        let gates = self.gates.lock();
-        let found = gates.iter().find(|(other, _)| *other == id);
-        found.map(|(_, gate)| gate.clone())
+        let instances = self.instances.lock();
+        let found = instances.iter().find(|hands| hands.id == id);
+        found.map(|hands| hands.gate.clone())
+    }
+
+    /// The locks of the clients of a group's tenant; `None` once the group is gone.
+    fn locks_of(&self, group: RmName) -> Option<Arc<ClientLocks>> {
+        let id = self.scheduler.lock().owner(group)?;
+        let instances = self.instances.lock();
+        instances.iter().find(|hands| hands.id == id)?.locks.clone()
     }
 }
 
@@ -373,11 +448,44 @@ impl Hands<'_> {
             _ => Err(CallError::Failed),
         }
     }
+
+    /// Calls the driver for a program's group, which is not freed meanwhile.
+    fn call_for(
+        &self,
+        group: RmName,
+        work: impl FnOnce(&KernelClient) -> Result<NvStatus>,
+    ) -> Result<(), CallError> {
+        // First: who takes the client from the scheduler waits for visits afterwards.
+        let _visit = Visit::begin(self.0);
+        let locks = self.0.locks_of(group).ok_or(CallError::Gone)?;
+        let _shared = locks.try_share(group.client).ok_or(CallError::Failed)?;
+        self.call(work)
+    }
+}
+
+/// The thread makes a call on a program's client.
+struct Visit<'a>(&'a Conductor);
+
+impl<'a> Visit<'a> {
+    fn begin(conductor: &'a Conductor) -> Self {
+        conductor.visits.lock().under_way = true;
+        Self(conductor)
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let mut visits = self.0.visits.lock();
+        visits.under_way = false;
+        visits.ended = visits.ended.wrapping_add(1);
+        drop(visits);
+        self.0.visit_ended.notify_all();
+    }
 }
 
 impl Authority for Hands<'_> {
     fn set_timeslice(&mut self, group: RmName, microseconds: u32) -> Result<(), CallError> {
-        self.call(|driver| driver.set_timeslice(group, microseconds))
+        self.call_for(group, |driver| driver.set_timeslice(group, microseconds))
     }
 
     fn switch(&mut self, channels: &[RmName], disable: bool) -> Result<(), CallError> {
@@ -385,7 +493,7 @@ impl Authority for Hands<'_> {
     }
 
     fn preempt(&mut self, group: RmName) -> Result<(), CallError> {
-        self.call(|driver| driver.preempt(group))
+        self.call_for(group, |driver| driver.preempt(group))
     }
 
     fn set_gate(&mut self, instance: InstanceId, position: Position) -> Result<(), CallError> {

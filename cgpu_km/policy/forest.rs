@@ -492,6 +492,17 @@ impl Forest {
         accounts.processes.part(client.process);
     }
 
+    /// Calls `work` with each of the clients that were made on a file.
+    pub(super) fn clients_of(&self, file: FileId, work: &mut dyn FnMut(ClientHandle)) {
+        let mut at = self.by_file.get(file.0);
+        while let Some(client) = at.and_then(|slot| self.clients.get(slot)) {
+            at = client.next;
+            if let Some(root) = self.objects.get(client.root) {
+                work(root.client);
+            }
+        }
+    }
+
     /// The clients that were made on a file go with it.
     pub(super) fn close_file(&mut self, file: FileId, accounts: &mut Accounts) {
         let mut at = self.by_file.get(file.0);

@@ -10,8 +10,10 @@ use crate::policy::count::lower;
 
 /// Most objects of a share that want anything: all of them may be freed at once.
 const MOST_OBJECTS: u32 = 64;
-/// Most changes in a second.
-const MOST_CHANGES: u32 = 16;
+/// Most changes at once.
+const MOST_CHANGES: u32 = 64;
+/// So many more may follow in each second.
+const CHANGES_PER_SECOND: u32 = 16;
 
 /// The wishes of one share.
 #[derive(Debug, Default)]
@@ -20,7 +22,7 @@ pub(super) struct Polls {
     objects: u32,
     /// The second of the last change.
     second: u64,
-    /// Changes in it.
+    /// Changes, less those that time has made up for.
     changes: u32,
 }
 
@@ -28,9 +30,10 @@ impl Polls {
     /// Counts a change of what an object wants, which wanted something before or not; whether there
     /// may be one now.
     pub(super) fn change(&mut self, wanted_before: bool, now_s: u64) -> bool {
-        if self.second != now_s {
-            (self.second, self.changes) = (now_s, 0);
-        }
+        let seconds = u32::try_from(now_s.saturating_sub(self.second)).unwrap_or(u32::MAX);
+        let made_up = seconds.saturating_mul(CHANGES_PER_SECOND);
+        self.changes = self.changes.saturating_sub(made_up);
+        self.second = now_s;
         let more = u32::from(!wanted_before);
         if self.changes >= MOST_CHANGES || self.objects.saturating_add(more) > MOST_OBJECTS {
             return false;
@@ -53,9 +56,15 @@ mod tests {
     #[test]
     fn changes_have_a_rate() {
         let mut polls = Polls::default();
-        let granted = (0..100).filter(|i| polls.change(*i > 0, 7)).count();
-        assert_eq!(granted, 16);
-        assert!(polls.change(true, 8));
+        let mut granted = |second| {
+            (0..100)
+                .filter(|i| polls.change(*i > 0 || second > 7, second))
+                .count()
+        };
+        assert_eq!(granted(7), 64);
+        assert_eq!(granted(8), 16);
+        assert_eq!(granted(10), 32);
+        assert_eq!(granted(1000), 64);
     }
 
     #[test]

@@ -222,6 +222,8 @@ impl HostGpu {
     pub(super) fn retract(&self, instance: u32) {
         let mut division = self.division.lock();
         division.allotments.retain(|a| a.instance != instance);
+        // This waits for a call of the thread's.
+        drop(division);
         self.conductor().remove(InstanceId(instance));
     }
 

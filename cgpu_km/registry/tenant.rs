@@ -6,14 +6,13 @@
 //! tenant: who may open what, how many files are open, and the accounting. So "is it in use?" and
 //! "take it away" are one step, and no file can be opened in between.
 
-mod client_locks;
-
 use super::{
     driver_refusals::DriverRefusals,
     gpu::HostGpu,
     shared_data::{MemoryView, SharedData},
 };
 use crate::{
+    client_locks::ClientLocks,
     nvidia::{capability::Capabilities, nvos::Card, tables::Tables},
     os_interface::{
         self,
@@ -27,7 +26,6 @@ use crate::{
     proxy::ClientUse,
     uapi::{Cause, Name},
 };
-use client_locks::ClientLocks;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -46,8 +44,7 @@ pub struct Tenant {
     /// The task that has a worker do something.
     jobs: Arc<TaskTurn>,
     /// Calls of one client of the driver's, which are kept apart.
-    #[pin]
-    client_locks: ClientLocks,
+    client_locks: Arc<ClientLocks>,
     /// Calls that the driver has refused.
     refusals: DriverRefusals,
     /// Taken after a GPU's division. Held for computations only, never over a call of the driver, a
@@ -196,6 +193,7 @@ impl Tenant {
         changes: Arc<Changes>,
     ) -> Result<Arc<Self>> {
         let (clients, jobs) = (TaskTurn::new()?, TaskTurn::new()?);
+        let client_locks = ClientLocks::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 name,
@@ -203,7 +201,7 @@ impl Tenant {
                 changes,
                 clients,
                 jobs,
-                client_locks <- ClientLocks::new(),
+                client_locks,
                 refusals: DriverRefusals::new(),
                 state <- new_mutex!(TenantState {
                     accounting: Accounting::new(os_interface::random()),
@@ -398,6 +396,24 @@ impl Tenant {
         self.client_locks.take(client_use)
     }
 
+    /// Takes the clients that were made on a file from the schedulers of its GPUs. None of these
+    /// makes a call on one of them when this returns, and none will.
+    pub(super) fn unschedule_clients_of(&self, file: FileId) {
+        let state = self.state.lock();
+        let mut is_any = false;
+        state.accounting.clients_of(file, &mut |client| {
+            is_any = true;
+            for share in &state.shares {
+                share.gpu.conductor().forget_client(client);
+            }
+        });
+        drop(state);
+        let gpu = |place: usize| Some(self.state.lock().shares.get(place)?.gpu.clone());
+        for gpu in (0..).map_while(gpu).take_while(|_| is_any) {
+            gpu.conductor().wait_for_visit();
+        }
+    }
+
     /// The driver's kernel interface, by any of its GPUs: it is the same.
     pub fn driver(&self) -> Option<Arc<KernelClient>> {
         let state = self.state.lock();
@@ -448,6 +464,8 @@ impl Tenant {
 
     /// Adds a share with these terms.
     pub(super) fn add(&self, share: TenantShare, terms: &ShareTerms) -> Result {
+        let (id, locks) = (InstanceId(share.instance), self.client_locks.clone());
+        share.gpu.conductor().set_client_locks(id, locks);
         let mut state = self.state.lock();
         state.shares.reserve(1, GFP_KERNEL)?;
         let (gpu, accounting) = (share.gpu.id(), &mut state.accounting);

@@ -50,6 +50,13 @@ impl RwSemaphore {
         Ok(self.taken(false))
     }
 
+    /// Takes the lock beside others who share it. `None` if a task has it alone.
+    pub fn try_share(&self) -> Option<RwGuard<'_>> {
+        // SAFETY: `new` initialized the lock.
+        let taken = unsafe { extra::cgpu_shim_rwsem_tryread(self.inner.get().cast()) };
+        taken.then(|| self.taken(false))
+    }
+
     /// Takes the lock alone; `EINTR` if the calling task is killed while it waits.
     pub fn alone(&self) -> Result<RwGuard<'_>> {
         // SAFETY: `new` initialized the lock.

@@ -332,6 +332,11 @@ int cgpu_shim_rwsem_read(struct rw_semaphore *lock)
 	return down_read_killable(lock);
 }
 
+bool cgpu_shim_rwsem_tryread(struct rw_semaphore *lock)
+{
+	return down_read_trylock(lock);
+}
+
 int cgpu_shim_rwsem_write(struct rw_semaphore *lock)
 {
 	return down_write_killable(lock);

@@ -74,6 +74,7 @@ bool cgpu_shim_rt_mutex_trylock(struct rt_mutex *lock);
 void cgpu_shim_rt_mutex_unlock(struct rt_mutex *lock);
 void cgpu_shim_rwsem_init(struct rw_semaphore *lock);
 int cgpu_shim_rwsem_read(struct rw_semaphore *lock);
+bool cgpu_shim_rwsem_tryread(struct rw_semaphore *lock);
 int cgpu_shim_rwsem_write(struct rw_semaphore *lock);
 void cgpu_shim_rwsem_read_end(struct rw_semaphore *lock);
 void cgpu_shim_rwsem_write_end(struct rw_semaphore *lock);

@@ -184,6 +184,11 @@ impl Accounting {
         Some(self.forest.client(client)?.file)
     }
 
+    /// Calls `work` with each of the clients that were made on a file.
+    pub fn clients_of(&self, file: FileId, work: &mut dyn FnMut(ClientHandle)) {
+        self.forest.clients_of(file, work);
+    }
+
     fn object(&self, client: ClientHandle, object: ObjectHandle) -> Option<&Object> {
         self.forest.objects.get(self.forest.find(client, object)?)
     }

@@ -247,6 +247,12 @@ impl Scheduler {
         self.deadline
     }
 
+    /// The instance that has this group; `None` once the group is gone.
+    pub fn owner(&self, group: RmName) -> Option<InstanceId> {
+        let mut groups = self.fleet.groups();
+        Some(groups.find(|found| found.name == group)?.owner)
+    }
+
     /// The channels of the [`Action::Switch`] that was named last.
     pub fn switched(&self) -> &[RmName] {
         &self.switched

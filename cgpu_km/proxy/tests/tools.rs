@@ -370,11 +370,11 @@ fn shared_data_is_polled_seldom() {
         assert_eq!(ask(&mut program, mask), 0);
     }
     assert_eq!(program.seen.len(), 6);
-    let told: Vec<_> = (0..20).map(|mask| ask(&mut program, mask)).collect();
+    let told: Vec<_> = (0..80).map(|mask| ask(&mut program, mask)).collect();
     let full = NvStatus::NV_ERR_INSUFFICIENT_RESOURCES.0;
-    assert_eq!(told.iter().filter(|told| **told == 0).count(), 11);
+    assert_eq!(told.iter().filter(|told| **told == 0).count(), 59);
     assert_eq!(told.last(), Some(&full));
-    assert_eq!(program.seen.len(), 17);
+    assert_eq!(program.seen.len(), 65);
     program.uptime_s += 1;
     assert_eq!(ask(&mut program, 0x3f), 0);
     let status = control_of(&mut program, CLIENT, SUBDEVICE, REQUEST_DATA_POLL, &params);

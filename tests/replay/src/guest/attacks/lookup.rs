@@ -10,9 +10,12 @@ use std::{
 use super::{
     attack::Own,
     rest::alone,
-    scene::{in_instances, open_client, Place},
+    scene::{in_instances, open_client, Place, OWN},
 };
-use crate::{guest::rm, standin, sys};
+use crate::{
+    guest::{rm, suite::doorbell::wait_for},
+    standin, sys,
+};
 
 pub(super) const ATTACKS: &[Own] = &[
     Own {
@@ -25,6 +28,11 @@ pub(super) const ATTACKS: &[Own] = &[
         function: "rmapi_deprecated_control.c:RmDeprecatedGetControlHandler",
         run: || compare(clients),
     },
+    Own {
+        name: "groups freed and closed while the scheduler looks for them",
+        function: "rmapi_deprecated_control.c:RmDeprecatedGetControlHandler",
+        run: || in_instances(|| none(counted(scheduled, &Place::Instance.folder("attacker"))?)),
+    },
 ];
 
 /// Frees of each attack.
@@ -34,6 +42,10 @@ const ROUNDS: u32 = 50;
 const TRIES: u32 = 20;
 /// Threads that make controls.
 const THREADS: u32 = 3;
+/// Groups of a client whose slices the scheduler sets.
+const GROUPS: u32 = 3;
+/// The slices that they have at first, in microseconds (kernel_fifo_gv100.c).
+const NEW_SLICES: u64 = 3 * 1024;
 /// NV2080_CTRL_CMD_GPU_GET_GID_INFO, which programs ask for all the time.
 const GET_GID_INFO: u32 = 0x2080_014A;
 
@@ -42,9 +54,18 @@ fn compare(attack: fn(&str) -> Result<(), String>) -> Result<String, String> {
     if standin::is_in_reach() {
         alone(|| hit_on_nodes(attack))?;
     }
-    match in_instances(|| counted(attack, &Place::Instance.folder("attacker")))? {
-        0 => Ok(format!("0 in {ROUNDS} frees")),
-        count => Err(format!("{count} in {ROUNDS} frees")),
+    none(in_instances(|| {
+        counted(attack, &Place::Instance.folder("attacker"))
+    })?)
+}
+
+/// No free came beside a lookup.
+fn none(count: u32) -> Result<String, String> {
+    let said = format!("{count} in {ROUNDS} frees");
+    if count == 0 {
+        Ok(said)
+    } else {
+        Err(said)
     }
 }
 
@@ -95,6 +116,42 @@ fn clients(folder: &str) -> Result<(), String> {
     }
     other.close();
     Ok(())
+}
+
+/// Groups with a channel, whose slices the scheduler sets: each has a part of its instance's. They are freed, or go
+/// with the file.
+fn scheduled(folder: &str) -> Result<(), String> {
+    for round in 0..ROUNDS {
+        let client = open_client(folder)?;
+        for group in OWN..OWN + GROUPS {
+            let made = client.channel_group(group, rm::COMPUTE);
+            let made = made.and_then(|()| client.channel(group, group + GROUPS));
+            made.map_err(|failure| failure.to_string())?;
+        }
+        if round == 0 {
+            wait_for("slices that are set", || {
+                Ok(slices(client.handle)? != NEW_SLICES)
+            })?;
+        }
+        sys::sleep_ms(u64::from(round % 4));
+        if round % 2 == 0 {
+            client.free(OWN).map_err(|failure| failure.to_string())?;
+        }
+        client.close();
+    }
+    Ok(())
+}
+
+/// The sum of the slices of a client's groups, in microseconds.
+fn slices(client: u32) -> Result<u64, String> {
+    let path = format!("{}/clients", standin::DEBUGFS);
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+    let name = format!("{client:#010x}: ");
+    let line = text.lines().find(|line| line.starts_with(&name));
+    let mut words = line.unwrap_or_default().split(' ');
+    let found = words.by_ref().find(|word| *word == "timeslices");
+    let number = found.and_then(|_| words.next()?.parse().ok());
+    number.ok_or_else(|| format!("{path} has no slices of {name}"))
 }
 
 /// Makes controls of a client's subdevice until `work` is done. Their answers do not matter: the
