@@ -11,8 +11,8 @@
 //!
 //! The scheduler's lock comes after `mmap_lock`, a GPU's division and a tenant's state: an access
 //! to a doorbell is reported under the first, channels that are made or freed under the last. It is
-//! held for computations only. The locks of the list of instances and of the boosts are taken alone.
-//! The lock of the driver's interface is the innermost of all, held only to look at it.
+//! held for computations only. The locks of the list of instances and of the boosts are taken
+//! alone. The lock of the driver's interface is the innermost of all, held only to look at it.
 //!
 //! Tasks of programs take the locks of the scheduler, of the boosts and of the interface. A program
 //! can have such a task not run for long. The thread lends its priority to the holder of the first
@@ -95,7 +95,7 @@ struct Visits {
     ended: u64,
 }
 
-/// What the conductor needs to act on an instance.
+/// An instance, as far as the conductor acts on it.
 struct InstanceHands {
     id: InstanceId,
     gate: Arc<Gate>,

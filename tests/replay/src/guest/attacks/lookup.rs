@@ -29,7 +29,7 @@ pub(super) const ATTACKS: &[Own] = &[
         run: || compare(clients),
     },
     Own {
-        name: "groups freed and closed while the scheduler looks for them",
+        name: "groups freed while the scheduler looks for them",
         function: "rmapi_deprecated_control.c:RmDeprecatedGetControlHandler",
         run: || in_instances(|| none(counted(scheduled, &Place::Instance.folder("attacker"))?)),
     },
@@ -118,8 +118,8 @@ fn clients(folder: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Groups with a channel, whose slices the scheduler sets: each has a part of its instance's. They are freed, or go
-/// with the file.
+/// Groups with a channel, whose slices the scheduler sets: each has a part of its instance's. They
+/// are freed, or go with the file.
 fn scheduled(folder: &str) -> Result<(), String> {
     for round in 0..ROUNDS {
         let client = open_client(folder)?;
