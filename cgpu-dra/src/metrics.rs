@@ -17,7 +17,7 @@ use cgpu_client::{
 use cgpu_uapi::{Cause, InstanceKey};
 use http::{Method, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use nix::errno::Errno;
 use std::{
     collections::BTreeMap,
@@ -41,7 +41,7 @@ pub struct Metrics {
 /// The module's records now.
 fn figures(control: &dyn Control) -> Result<Figures, Errno> {
     let gpus = match control.gpus() {
-        // Idle instances outlive the driver, and so do their figures.
+        // Instances outlive the driver, and so do their figures.
         Err(errno) if errno == Errno::from_raw(Cause::DriverMissing.errno()) => vec![],
         read => read?,
     };
@@ -145,7 +145,7 @@ impl Metrics {
         read.await.unwrap_or_else(|e| Err(e.to_string()))
     }
 
-    async fn answer(self: Arc<Self>, request: http::Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(self: Arc<Self>, request: http::Request<Bytes>) -> Response<Full<Bytes>> {
         let get = matches!(*request.method(), Method::GET | Method::HEAD);
         let (status, kind, text) = match (get, request.uri().path()) {
             (true, "/metrics") => match self.text().await {

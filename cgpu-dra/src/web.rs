@@ -3,7 +3,7 @@
 //! slow or silent holds up nobody.
 
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     body::{Bytes, Incoming},
     server::conn::http1,
@@ -30,6 +30,8 @@ const CONNECTIONS: usize = 64;
 const AT_ONCE: usize = 4;
 /// How long a client may take for its request.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest body of a request, bytes: an object has at most 1.5 MiB, and a review may have two.
+const LARGEST: usize = 4 << 20;
 
 /// Makes a response of a text.
 pub fn response(status: StatusCode, kind: &'static str, text: String) -> Response<Full<Bytes>> {
@@ -59,11 +61,11 @@ pub fn tls(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
 /// Serves for as long as it is polled.
 pub async fn serve<F, A>(listener: TcpListener, tls: Option<TlsAcceptor>, handler: F)
 where
-    F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
+    F: Fn(Request<Bytes>) -> A + Clone + Send + Sync + 'static,
     A: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
-    // A client takes a turn with its request: one that is silent holds up nobody.
+    // A request takes a turn when it is whole: a client that is slow or silent holds up nobody.
     let turns = Arc::new(Semaphore::new(AT_ONCE));
     loop {
         let Ok(connected) = connections.clone().acquire_owned().await else {
@@ -96,15 +98,21 @@ where
 async fn talk<S, F, A>(stream: S, handler: F, turns: Arc<Semaphore>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
-    F: Fn(Request<Incoming>) -> A,
+    F: Fn(Request<Bytes>) -> A + Clone,
     A: Future<Output = Response<Full<Bytes>>>,
 {
-    let service = service_fn(move |request| {
-        let (answer, turns) = (handler(request), turns.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (handler, turns) = (handler.clone(), turns.clone());
         async move {
+            let (head, body) = request.into_parts();
+            let Ok(body) = Limited::new(body, LARGEST).collect().await else {
+                let said = format!("the body of a request has {LARGEST} bytes at most\n");
+                let status = StatusCode::PAYLOAD_TOO_LARGE;
+                return Ok(response(status, "text/plain", said));
+            };
             // Nobody closes the semaphore.
             let _turn = turns.acquire().await;
-            Ok::<_, Infallible>(answer.await)
+            Ok::<_, Infallible>(handler(Request::from_parts(head, body.to_bytes())).await)
         }
     });
     let _ = http1::Builder::new()

@@ -11,8 +11,8 @@ use crate::{
 };
 use cgpu_uapi::Priority;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Bytes, Incoming};
+use http_body_util::Full;
+use hyper::body::Bytes;
 use k8s_openapi::{
     api::{
         core::v1::{Event, ObjectReference},
@@ -25,8 +25,6 @@ use kube::{api::PostParams, Api, Client};
 use serde_json::{json, Value};
 use std::sync::Arc;
 
-/// The largest review that is read, bytes: an object has at most 1.5 MiB, and there may be two.
-const LARGEST: usize = 4 << 20;
 /// How much of a message an event may have.
 const LONGEST_EVENT: usize = 1000;
 const JSON: &str = "application/json";
@@ -101,7 +99,7 @@ pub fn judge(object: &Value) -> Verdict {
 
 impl Webhook {
     /// Answers a request of the apiserver.
-    pub async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    pub async fn answer(self: Arc<Self>, request: Request<Bytes>) -> Response<Full<Bytes>> {
         let plain = |status, text: &str| web::response(status, "text/plain", format!("{text}\n"));
         let path = request.uri().path().to_owned();
         if path == "/healthz" {
@@ -113,11 +111,7 @@ impl Webhook {
                 "reviews are sent to /pods and /parameters",
             );
         }
-        let body = Limited::new(request.into_body(), LARGEST).collect().await;
-        let Ok(body) = body.map(|b| b.to_bytes()) else {
-            return plain(StatusCode::PAYLOAD_TOO_LARGE, "the review is too large");
-        };
-        let read: Result<Value, _> = serde_json::from_slice(&body);
+        let read: Result<Value, _> = serde_json::from_slice(request.body());
         let Some(request) = read
             .ok()
             .and_then(|mut r| r.get_mut("request").map(Value::take))

@@ -80,7 +80,7 @@ impl Verb for Metrics {
 fn once(host: &dyn Host) -> Result<String, Problem> {
     let control = target::open(host)?;
     let (version, gpus) = match info::driver(&*control) {
-        // Idle instances outlive the driver, and so do their figures.
+        // Instances outlive the driver, and so do their figures.
         Err(Problem::DriverMissing) => (control.version()?, vec![]),
         read => read?,
     };

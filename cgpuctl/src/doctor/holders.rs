@@ -10,13 +10,14 @@ use cgpu_uapi::CGPUFS_MOUNT;
 use nix::errno::Errno;
 use std::{collections::BTreeSet, path::Path};
 
-/// Keeps the GPUs initialized; does no work on them.
-const HARMLESS: [&str; 1] = ["nvidia-persiste"];
+/// The names of NVIDIA's daemons, of which the kernel keeps 15 characters. They keep the GPUs
+/// initialized, join them by NVSwitch and watch them, and do no work on them.
+const HARMLESS: [&str; 3] = ["nvidia-persiste", "nv-fabricmanage", "nv-hostengine"];
 
 /// Nobody has a real node open.
 pub(super) fn foreign(scene: &Scene<'_>) -> Vec<Finding> {
     let files = scene.files();
-    let wanted = "only nvidia-persistenced";
+    let wanted = "only NVIDIA's daemons";
     let finding = |found: String| Finding::ok("holders", "real nodes", found, wanted);
     let uvm = uvm_major(files);
     let proxy_nodes = files.status(Path::new(CGPUFS_MOUNT)).ok();
