@@ -2,7 +2,7 @@
 //! `bpf(2)`, as far as the device programs of control groups need it: find, read, make and replace
 //! them.
 //!
-//! The only unsafe code of this crate.
+//! The only unsafe code of this crate beside `mount_setattr(2)`.
 
 pub(crate) mod program;
 

@@ -30,7 +30,7 @@ check "docker: --device cgpu.io/gpu=NAME" \
 	run docker run --rm --network=none --device cgpu.io/gpu=train \
 	--security-opt seccomp=unconfined \
 	client /cgpu-guest inside --limit 8GiB --trace /trace.jsonl.xz
-check "all of it was looked at" is "$(grep -c '^inside:' "$out/said")" 7
+check "all of it was looked at" is "$(grep -c '^inside:' "$out/said")" 8
 check "nothing is left of it" within 5 idle train
 # shellcheck disable=SC2046  # the arguments are words
 check "docker: what cgpuctl inst mounts prints" \
@@ -56,7 +56,7 @@ by_request() {
 check "docker: a container that asks for memory has an instance" \
 	run by_request --rm --env CGPU_MEM=8GiB --security-opt seccomp=unconfined \
 	client /cgpu-guest inside --limit 8GiB --trace /trace.jsonl.xz
-check "all of it was looked at" is "$(grep -c '^inside:' "$out/said")" 7
+check "all of it was looked at" is "$(grep -c '^inside:' "$out/said")" 8
 no_instances() { cgpuctl inst list | grep -q 'No instances'; }
 check "docker: it goes with the container" within 10 no_instances
 check "docker: two at once: the first" \

@@ -7,9 +7,10 @@
 //! decides what lies at a path in the container, so every path there is resolved below the root,
 //! and links cannot lead out.
 
+use super::attributes::forbid;
 use crate::host::PathError;
 use rustix::{
-    fs::{mkdirat, openat2, Mode, OFlags, ResolveFlags, CWD},
+    fs::{fstat, mkdirat, openat2, FileType, Mode, OFlags, ResolveFlags, CWD},
     mount::{
         fsconfig_create, fsconfig_reconfigure, fsconfig_set_flag, fsconfig_set_string, fsmount,
         fsopen, fspick, move_mount, open_tree, FsMountFlags, FsOpenFlags, FsPickFlags,
@@ -26,10 +27,21 @@ use std::{
 /// A mount that is nowhere yet.
 pub(super) struct Loose(OwnedFd);
 
-/// A file of the host, with the flags of the mount it is on.
+/// A file of the host, as containers get it by CDI: a library or program cannot be written, and is
+/// no device; a device runs nothing. The container's root is the host's, unless it has a user
+/// namespace, so without that it could change the host's libraries.
 pub(super) fn loose(source: &Path) -> Result<Loose, PathError> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let tree = open_tree(CWD, source, flags).map_err(PathError::on("taking", source))?;
+    let kind = fstat(&tree).map_err(PathError::on("looking at", source))?;
+    let kind = FileType::from_raw_mode(kind.st_mode);
+    let forbidden = if kind == FileType::CharacterDevice {
+        MountAttrFlags::MOUNT_ATTR_NOEXEC
+    } else {
+        MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NODEV
+    };
+    forbid(&tree, forbidden | MountAttrFlags::MOUNT_ATTR_NOSUID)
+        .map_err(PathError::on("restricting the mount of", source))?;
     Ok(Loose(tree))
 }
 

@@ -44,6 +44,7 @@ pub fn run(settings: &InsideSettings) -> Result<bool, String> {
     no_real_device(settings.gpu)?;
     say("the real GPU cannot be reached");
     mask(settings.gpu)?;
+    hosts_program()?;
     memory(settings)?;
     if let Some(path) = &settings.trace {
         replay(path)?;
@@ -64,6 +65,23 @@ fn check_numbers(gpu_minor: u32) -> Result<(), String> {
     };
     expect(&format!("/dev/nvidia{gpu_minor}"), (195, gpu_minor))?;
     expect("/dev/nvidiactl", (195, 255))
+}
+
+/// A program of the driver's is the host's own file, if the host has one. Nobody can write to it,
+/// even the container's root, which is the host's.
+fn hosts_program() -> Result<(), String> {
+    const PROGRAM: &str = "/usr/bin/nvidia-smi";
+    if !Path::new(PROGRAM).exists() {
+        return Ok(());
+    }
+    match fs::OpenOptions::new().append(true).open(PROGRAM) {
+        Err(e) if e.raw_os_error() == Some(libc::EROFS) => {
+            say("the host's programs cannot be written");
+            Ok(())
+        }
+        Err(e) => Err(format!("{PROGRAM}, opened to be written: {e}")),
+        Ok(_) => Err(format!("{PROGRAM} can be written")),
+    }
 }
 
 fn say(what: &str) {
