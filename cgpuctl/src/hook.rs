@@ -14,8 +14,6 @@
 //! Every call first removes the instances of containers that are gone without a `poststop`, which a
 //! journal in `/run` tells. Nothing of NVIDIA's is called or replaced.
 
-#[expect(unsafe_code, reason = "mount_setattr(2)")]
-mod attributes;
 pub(crate) mod bundle;
 pub(crate) mod devices;
 pub mod journal;

@@ -5,8 +5,8 @@
 //! A verb ([`verb::Verb`]) is a function from the host ([`host::Host`], with the control device in
 //! it) and its arguments to a [`output::Report`] or an [`error::Failure`]; [`run`] writes either of
 //! them. `cgpu-hook`, which container runtimes call, is [`hook`]; `cgpu-runtime`, which
-//! stands in front of one, is [`runtime`]. Only `bpf.rs` and `hook/attributes.rs` have unsafe
-//! code. What other programs of the host need as well is the crate `cgpu-client`.
+//! stands in front of one, is [`runtime`]. Only `bpf.rs` and `mount_attributes.rs` have
+//! unsafe code. What other programs of the host need as well is the crate `cgpu-client`.
 
 #![deny(unsafe_code)]
 
@@ -26,6 +26,8 @@ pub mod exit;
 pub mod hook;
 pub mod host;
 pub mod json;
+#[expect(unsafe_code, reason = "mount_setattr(2)")]
+mod mount_attributes;
 pub mod output;
 pub mod runtime;
 pub mod selector;

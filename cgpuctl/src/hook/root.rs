@@ -7,8 +7,7 @@
 //! decides what lies at a path in the container, so every path there is resolved below the root,
 //! and links cannot lead out.
 
-use super::attributes::forbid;
-use crate::host::PathError;
+use crate::{host::PathError, mount_attributes::forbid};
 use rustix::{
     fs::{fstat, mkdirat, openat2, FileType, Mode, OFlags, ResolveFlags, CWD},
     mount::{

@@ -8,9 +8,9 @@ use std::{
     os::fd::{AsFd, AsRawFd},
 };
 
-/// What else a mount that is nowhere yet does not allow. From now on, nothing that is mounted in it
-/// is seen elsewhere.
-pub(super) fn forbid(mount: &impl AsFd, more: MountAttrFlags) -> Result<(), Error> {
+/// Forbids more of what may be done through a mount that is nowhere yet. From now on, nothing that
+/// is mounted in it is seen elsewhere.
+pub(crate) fn forbid(mount: &impl AsFd, more: MountAttrFlags) -> Result<(), Error> {
     let mut attributes = libc::mount_attr {
         attr_set: u64::from(more.bits()),
         attr_clr: 0,
