@@ -26,8 +26,9 @@
 //! The driver looks for the client and the object of a control without a lock ([`ClientUse`]). So
 //! the thread shares the client's lock over a control of a program's group, as the program's own
 //! controls do. It does not wait for that lock, which a program can hold for long: it tries again
-//! later. A close of the client's file takes the client from the scheduler, and waits for the
-//! thread's call ([`Conductor::wait_for_visit`]).
+//! later. A close of the client's file tells the scheduler that the client is leaving, and waits
+//! for the thread's call ([`Conductor::wait_for_visit`]). The client's channels run on until it is
+//! freed, and so the scheduler has them until then: it switches channels by a client of its own.
 //!
 //! [`ClientUse`]: crate::proxy::ClientUse
 
@@ -276,8 +277,8 @@ impl Conductor {
     }
 
     /// A client is about to go with its file: the thread makes no further call on it.
-    pub fn forget_client(&self, client: ClientHandle) {
-        let _ = self.scheduler().event(now(), Event::ClientFreed(client));
+    pub fn leave_client(&self, client: ClientHandle) {
+        let _ = self.scheduler().event(now(), Event::ClientLeaving(client));
     }
 
     /// Waits until the call on a program's client has ended that the thread is making, if it makes
@@ -400,11 +401,14 @@ impl Conductor {
         found.map(|hands| hands.gate.clone())
     }
 
-    /// The locks of the clients of a group's tenant; `None` once the group is gone.
-    fn locks_of(&self, group: RmName) -> Option<Arc<ClientLocks>> {
+    /// The locks of the clients of a group's tenant.
+    fn locks_of(&self, group: RmName) -> Result<Arc<ClientLocks>, CallError> {
         let id = self.scheduler.lock().owner(group)?;
         let instances = self.instances.lock();
-        instances.iter().find(|hands| hands.id == id)?.locks.clone()
+        let hands = instances.iter().find(|hands| hands.id == id);
+        hands
+            .and_then(|hands| hands.locks.clone())
+            .ok_or(CallError::Busy)
     }
 }
 
@@ -455,10 +459,10 @@ impl Hands<'_> {
         group: RmName,
         work: impl FnOnce(&KernelClient) -> Result<NvStatus>,
     ) -> Result<(), CallError> {
-        // First: who takes the client from the scheduler waits for visits afterwards.
+        // First: who says that the client is leaving waits for visits afterwards.
         let _visit = Visit::begin(self.0);
-        let locks = self.0.locks_of(group).ok_or(CallError::Gone)?;
-        let _shared = locks.try_share(group.client).ok_or(CallError::Failed)?;
+        let locks = self.0.locks_of(group)?;
+        let _shared = locks.try_share(group.client).ok_or(CallError::Busy)?;
         self.call(work)
     }
 }

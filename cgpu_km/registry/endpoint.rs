@@ -194,14 +194,14 @@ impl TenantFile {
         inserted.map_err(|_| ENOMEM)
     }
 
-    /// It is closed, and the driver is going to free the clients that were made on it: takes them
-    /// from the schedulers, and ends the mappings of all that is in them.
+    /// It is closed, and the driver is going to free the clients that were made on it: keeps
+    /// the schedulers from them, and ends the mappings of all that is in them.
     pub fn closing(&self) {
         if !matches!(*self.endpoint, TenantNode::Control(_)) {
             return;
         }
         let tenant = self.tenant();
-        tenant.unschedule_clients_of(self.id);
+        tenant.leave_clients_of(self.id);
         let mut at = 0;
         let mut next = || tenant.with_accounting(|a| a.shown_by_clients_of(self.id, &mut at));
         while let Some(shown) = next() {

@@ -24,7 +24,7 @@ use crate::{
         sched::InstanceId, Accounting, ContextCost, FbView, FileId, GpuId, GpuSize, ManagedMode,
     },
     proxy::ClientUse,
-    uapi::{Cause, Name},
+    uapi::{Cause, Name, MAX_GPUS},
 };
 use kernel::{
     new_mutex,
@@ -396,20 +396,19 @@ impl Tenant {
         self.client_locks.take(client_use)
     }
 
-    /// Takes the clients that were made on a file from the schedulers of its GPUs. None of these
+    /// Keeps the schedulers of its GPUs from the clients that were made on a file. None of these
     /// makes a call on one of them when this returns, and none will.
-    pub(super) fn unschedule_clients_of(&self, file: FileId) {
+    pub(super) fn leave_clients_of(&self, file: FileId) {
+        let mut left = [const { None }; MAX_GPUS];
         let state = self.state.lock();
-        let mut is_any = false;
         state.accounting.clients_of(file, &mut |client| {
-            is_any = true;
-            for share in &state.shares {
-                share.gpu.conductor().forget_client(client);
+            for (place, share) in left.iter_mut().zip(&state.shares) {
+                share.gpu.conductor().leave_client(client);
+                *place = Some(share.gpu.clone());
             }
         });
         drop(state);
-        let gpu = |place: usize| Some(self.state.lock().shares.get(place)?.gpu.clone());
-        for gpu in (0..).map_while(gpu).take_while(|_| is_any) {
+        for gpu in left.iter().flatten() {
             gpu.conductor().wait_for_visit();
         }
     }

@@ -101,6 +101,17 @@ impl Scheduler {
         result: Result<(), CallError>,
         slice_us: Option<u32>,
     ) {
+        if result == Err(CallError::Busy) {
+            self.limit.give_back();
+            // All groups of the client wait: a tenant may have many.
+            for group in self.fleet.groups_mut() {
+                if group.name.client == name.client {
+                    group.in_call = false;
+                    group.retry.failed(now);
+                }
+            }
+            return;
+        }
         let Some(group) = self.fleet.groups_mut().find(|g| g.name == name) else {
             return;
         };

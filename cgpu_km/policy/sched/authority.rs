@@ -148,6 +148,9 @@ pub enum CallError {
     Unsupported,
     /// An object that the call names is not there any more (of several channels: one of them).
     Gone,
+    /// A program uses or closes the client that the call is for. The driver was not called. Tried
+    /// again later.
+    Busy,
     /// It failed: an object went at that moment, or the driver had no resources. Tried again later.
     Failed,
 }

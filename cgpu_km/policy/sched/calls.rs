@@ -219,7 +219,9 @@ impl Scheduler {
                 Ok(count) if count > 1 => instance.slice_us / count,
                 _ => instance.slice_us,
             };
-            let own = |g: &&SchedGroup| g.owner == instance.id && g.engine == Engine::Compute;
+            let own = |g: &&SchedGroup| {
+                g.owner == instance.id && g.engine == Engine::Compute && !g.is_leaving
+            };
             for group in self.fleet.groups().filter(own) {
                 let preempt = group.preempt && self.mechanisms.preempt;
                 let action = if group.slice_us != Some(each) {

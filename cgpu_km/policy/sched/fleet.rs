@@ -28,6 +28,8 @@ pub(super) struct SchedGroup {
     pub(super) retry: Retry,
     /// It was taken off by a time slice of 0 and is to be preempted once.
     pub(super) preempt: bool,
+    /// Its client is about to be freed: no call is made on it.
+    pub(super) is_leaving: bool,
 }
 
 /// A channel that the driver has just made, and its group.
@@ -201,6 +203,7 @@ impl Fleet {
                 in_call: false,
                 retry: Retry::NEVER_FAILED,
                 preempt: false,
+                is_leaving: false,
             })?;
         }
         self.channels.push(SchedChannel {
@@ -227,6 +230,13 @@ impl Fleet {
         retain(&mut self.groups, |g| g.name.client != client);
         retain(&mut self.channels, |c| c.name.client != client);
         self.forget_trials();
+    }
+
+    /// A client is about to go.
+    pub(super) fn leave_client(&mut self, client: ClientHandle) {
+        for group in self.groups_mut().filter(|g| g.name.client == client) {
+            group.is_leaving = true;
+        }
     }
 
     /// How slices went tells nothing of an instance whose programs are gone.

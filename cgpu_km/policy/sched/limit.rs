@@ -46,4 +46,10 @@ impl CallLimit {
         self.due = self.due.max(now).saturating_add(EVERY);
         self.calls = self.calls.saturating_add(1);
     }
+
+    /// The call that was counted last did not reach the driver.
+    pub(super) fn give_back(&mut self) {
+        self.due = self.due.saturating_sub(EVERY);
+        self.calls = self.calls.saturating_sub(1);
+    }
 }

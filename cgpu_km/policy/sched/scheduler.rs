@@ -30,6 +30,9 @@ pub enum Event {
     Freed(RmName),
     /// A client was freed or its file closed, with all that it had.
     ClientFreed(ClientHandle),
+    /// A client's file is being closed. Its channels may run until the client is freed, and are
+    /// switched until then. No call is made on its groups any more.
+    ClientLeaving(ClientHandle),
     /// A program of the instance touched its doorbell while the gate was not open. If the gate was
     /// armed, the program went on and the gate is open now. If it was shut, the program sleeps.
     Rang(InstanceId),
@@ -235,6 +238,7 @@ impl Scheduler {
             Event::Channel(new) => self.fleet.add_channel(new)?,
             Event::Freed(name) => self.fleet.free(name),
             Event::ClientFreed(client) => self.fleet.free_client(client),
+            Event::ClientLeaving(client) => self.fleet.leave_client(client),
             Event::Rang(id) => self.rang(now, id),
             Event::Answer { began, result } => self.answered(now, began, result),
             Event::Tick => {}
@@ -247,10 +251,18 @@ impl Scheduler {
         self.deadline
     }
 
-    /// The instance that has this group; `None` once the group is gone.
-    pub fn owner(&self, group: RmName) -> Option<InstanceId> {
-        let mut groups = self.fleet.groups();
-        Some(groups.find(|found| found.name == group)?.owner)
+    /// The instance that has this group, on which a call is to be made.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError::Gone`] once the group is gone, [`CallError::Busy`] once its client is leaving.
+    pub fn owner(&self, group: RmName) -> Result<InstanceId, CallError> {
+        let found = self.fleet.groups().find(|found| found.name == group);
+        let found = found.ok_or(CallError::Gone)?;
+        if found.is_leaving {
+            return Err(CallError::Busy);
+        }
+        Ok(found.owner)
     }
 
     /// The channels of the [`Action::Switch`] that was named last.

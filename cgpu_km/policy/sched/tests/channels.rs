@@ -37,3 +37,54 @@ fn turns_keep_to_the_limit_of_calls() {
         assert!(a + b > 2000 * MS, "{channels} channels: {a} {b}");
     }
 }
+
+/// Another group of the first instance, so that each has half of the slice.
+fn second_group() -> Event {
+    Event::Channel(NewChannel {
+        instance: A,
+        group: name(A, 3),
+        channel: name(A, 500),
+        engine: Engine::Compute,
+        process: process(A),
+    })
+}
+
+/// It sets the slice of a group of the first instance.
+fn sets_slice(action: &Action) -> bool {
+    matches!(action, Action::SetTimeslice { group, .. } if group.client == ClientHandle(A.0))
+}
+
+#[test]
+fn leaving_clients_are_switched_without_slices() {
+    let mut bench = Bench::of_two([1, 1]);
+    bench.event(second_group());
+    bench.event(Event::ClientLeaving(ClientHandle(A.0)));
+    bench.run(2000 * MS, &[A, B]);
+    assert!(!bench.done.iter().any(|(_, action)| sets_slice(action)));
+    assert_eq!(bench.sched.owner(name(A, 3)), Err(CallError::Busy));
+    let (a, b) = (bench.given(A), bench.given(B));
+    assert!(a.abs_diff(b) <= (a + b) / 20, "{a} {b}");
+    bench.event(Event::ClientFreed(ClientHandle(A.0)));
+    assert_eq!(bench.sched.owner(name(A, 3)), Err(CallError::Gone));
+}
+
+#[test]
+fn busy_clients_are_tried_seldom() {
+    let mut bench = Bench::of_two([1, 1]);
+    bench.failing = Box::new(|action, _| match action {
+        action if sets_slice(action) => Err(CallError::Busy),
+        _ => Ok(()),
+    });
+    bench.event(second_group());
+    bench.run(2000 * MS, &[A, B]);
+    let tries = bench.done.iter().filter(|(_, action)| sets_slice(action));
+    let tries = tries.count();
+    // After 10 ms, 20 ms and so on, for both groups of the client together.
+    assert!((2..=9).contains(&tries), "{tries}");
+    let others = bench
+        .done
+        .iter()
+        .filter(|(_, action)| !sets_slice(action) && !matches!(action, Action::SetGate { .. }));
+    let counted = bench.sched.view().calls;
+    assert_eq!(counted, others.count() as u64);
+}
