@@ -33,6 +33,9 @@ static NEXT_CLIENT: Atomic<u32> = Atomic::new(0);
 struct TenantCall<'a, C> {
     tenant: &'a Tenant,
     caller: C,
+    /// The client that the call has alone, until it is over: what it has made there is in the
+    /// accounting, and known to the scheduler, before another call can use it.
+    alone: Option<(ClientHandle, RwGuard<'a>)>,
 }
 
 impl Held for HeldFile<TenantNode> {
@@ -43,16 +46,36 @@ impl Held for HeldFile<TenantNode> {
 
 impl<'a> TenantCall<'a, &Caller<'_>> {
     /// Waits until a call may work on its client, and keeps away those that may not work beside it.
-    fn use_client(&self, request: u32, parts: &[Part<'_>]) -> Result<Option<RwGuard<'a>>, Errno> {
+    fn use_client(
+        &mut self,
+        request: u32,
+        parts: &[Part<'_>],
+    ) -> Result<Option<RwGuard<'a>>, Errno> {
         let argument = parts.first().map(|part| &*part.bytes);
         let client_use = argument.and_then(|argument| ClientUse::of(request, argument));
-        let tenant = self.tenant;
-        let taken = client_use.map(|client_use| tenant.use_client(client_use));
-        taken.transpose().map_err(errno)
+        let Some(client_use) = client_use else {
+            return Ok(None);
+        };
+        let client = client_use.client;
+        if self
+            .alone
+            .as_ref()
+            .is_some_and(|(alone, _)| *alone == client)
+        {
+            return Ok(None);
+        }
+        // A task has one lock at a time.
+        self.alone = None;
+        let guard = self.tenant.use_client(client_use).map_err(errno)?;
+        if client_use.alone {
+            self.alone = Some((client, guard));
+            return Ok(None);
+        }
+        Ok(Some(guard))
     }
 
     /// Calls the driver.
-    fn pass(&self, request: u32, parts: &mut [Part<'_>], route: CallRoute<'_>) -> Returned {
+    fn pass(&mut self, request: u32, parts: &mut [Part<'_>], route: CallRoute<'_>) -> Returned {
         let _client = self.use_client(request, parts)?;
         let answer = self.caller.forward(request, parts, route);
         answer.map_err(errno)
@@ -272,6 +295,7 @@ fn ioctl(
     let mut call = TenantCall {
         tenant,
         caller: &*caller,
+        alone: None,
     };
     let answer = proxy::ioctl(&mut call, &session(file), request, argument);
     answer.map_err(|Errno(errno)| Error::from_errno(-errno))
@@ -307,6 +331,7 @@ fn settle(file: &TenantFile, caller: &mut Caller<'_>, made: &ProgramMapping, lat
     let mut call = TenantCall {
         tenant,
         caller: &*caller,
+        alone: None,
     };
     proxy::settle(&mut call, file.id(), made.start.get(), made.length, late);
 }
@@ -325,5 +350,6 @@ pub fn rebalance(changed: Unbalanced<'_>) {
     proxy::rebalance(&mut TenantCall {
         tenant: changed.tenant(),
         caller: (),
+        alone: None,
     });
 }

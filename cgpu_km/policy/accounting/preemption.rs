@@ -35,18 +35,20 @@ impl Accounting {
     }
 
     /// A channel or a group of channels is about to be put on the runlist. Any other object is the
-    /// driver's to refuse.
+    /// driver's to refuse, but not one that is not there: another call may be making it just now,
+    /// and it would be on the runlist without a note.
     pub fn begin_schedule(
         &mut self,
         client: ClientHandle,
         object: ObjectHandle,
     ) -> Result<(), RefusalCause> {
         let slot = self.forest.find(client, object);
-        let kind = slot.and_then(|slot| Some(self.forest.objects.get(slot)?.kind));
-        match slot.filter(|_| kind.is_some_and(is_scheduled)) {
-            Some(channel) => self.forest.begin_schedule(channel),
-            None => Ok(()),
+        let slot = slot.ok_or(RefusalCause::UnknownObject)?;
+        let found = self.forest.objects.get(slot);
+        if found.is_some_and(|found| is_scheduled(found.kind)) {
+            return self.forest.begin_schedule(slot);
         }
+        Ok(())
     }
 
     /// A graphics object is about to be made on a channel of a share.

@@ -445,3 +445,16 @@ fn a_group_is_not_copied_to_another_gpu() {
     assert_eq!(refused, Err(RefusalCause::OtherGpu));
     accounting.dup(CLIENT, DEVICE, copy, CLIENT, group).unwrap();
 }
+
+#[test]
+fn channels_being_made_cannot_be_scheduled() {
+    let mut accounting = accounting();
+    let wanted = channel(DEVICE, 1, COMPUTE);
+    let ticket = accounting.begin_alloc(&wanted).unwrap();
+    let schedule = |accounting: &mut Accounting| accounting.begin_schedule(CLIENT, ObjectHandle(1));
+    let unknown = Err(RefusalCause::UnknownObject);
+    assert_eq!(schedule(&mut accounting), unknown);
+    let (object, bytes) = (ticket.handle(), wanted.bytes);
+    accounting.end_alloc(ticket, Some(AllocDone { object, bytes }));
+    assert_eq!(schedule(&mut accounting), Ok(()));
+}
