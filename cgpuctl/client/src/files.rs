@@ -8,8 +8,8 @@ use std::{
     ffi::OsString,
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io::{self, ErrorKind, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::Path,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
 };
 
 /// Writes a file whole or not at all, also if the machine stops in the middle.
@@ -53,6 +53,44 @@ pub fn lock_folder(folder: &Path) -> Result<Flock<File>, PathError> {
     let opened = File::open(folder).map_err(PathError::on("opening", folder))?;
     let locked = Flock::lock(opened, FlockArg::LockExclusive).map_err(|(_, errno)| errno);
     locked.map_err(PathError::on("locking", folder))
+}
+
+/// A turn at writing a file, for one who asks at a time. Its lock is a file beside it that only the
+/// owner can open: whoever can open a file or a folder can lock it. It goes with the turn.
+pub struct FileTurn {
+    path: PathBuf,
+    /// Held open for the lock.
+    _lock: Flock<File>,
+}
+
+impl FileTurn {
+    /// Waits for the others' turns at the file.
+    pub fn wait(file: &Path) -> Result<Self, PathError> {
+        let mut name = file.file_name().unwrap_or_default().to_owned();
+        name.push(".lock");
+        let path = file.with_file_name(name);
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).mode(0o600);
+        options.custom_flags(nix::libc::O_NOFOLLOW);
+        loop {
+            let opened = options
+                .open(&path)
+                .map_err(PathError::on("opening", &path))?;
+            let locked = Flock::lock(opened, FlockArg::LockExclusive).map_err(|(_, errno)| errno);
+            let lock = locked.map_err(PathError::on("locking", &path))?;
+            // The one before us has removed the file that we were waiting at.
+            if lock.metadata().is_ok_and(|m| m.nlink() > 0) {
+                return Ok(Self { path, _lock: lock });
+            }
+        }
+    }
+}
+
+impl Drop for FileTurn {
+    fn drop(&mut self) {
+        // If it stays, the next one takes it.
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 /// Fills a file beside the path and gives it that name. Its own name ends in `.new`: container
@@ -122,6 +160,25 @@ mod tests {
         remove(&path).expect("removed");
         remove(&path).expect("again");
         assert!(scratch.names().is_empty());
+    }
+
+    #[test]
+    fn turns_at_a_file_are_the_owners() {
+        let scratch = Scratch::new("turns");
+        let path = scratch.0.join("a.json");
+        let turn = FileTurn::wait(&path).expect("free");
+        let lock = scratch.0.join("a.json.lock");
+        let mode = fs::metadata(&lock).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let next = {
+            let path = path.clone();
+            std::thread::spawn(move || FileTurn::wait(&path).map(|_turn| path.exists()))
+        };
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        fs::write(&path, "").expect("written");
+        drop(turn);
+        assert!(next.join().expect("no panic").expect("free again"));
+        assert_eq!(scratch.names(), ["a.json"]);
     }
 
     #[test]

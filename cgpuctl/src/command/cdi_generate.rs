@@ -7,7 +7,7 @@ use crate::{
     cdi::{self, Spec, Surroundings},
     container,
     error::{Failure, Problem},
-    files,
+    files::{self, FileTurn},
     host::{Host, PathError},
     installation::find,
     output::Report,
@@ -15,10 +15,10 @@ use crate::{
 };
 use cgpu_uapi::text;
 use clap::Args;
-use nix::{errno::Errno, fcntl::Flock};
+use nix::errno::Errno;
 use serde::Serialize;
 use std::{
-    fs::{self, File},
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -73,10 +73,10 @@ impl Verb for CdiGenerate {
 fn once(host: &dyn Host, args: &CdiGenerate) -> Result<Report, Problem> {
     // Before the instances are read: udev runs this command for several devices at once, and the
     // last to write would otherwise not have to be the last that has read.
-    let _lock = args
+    let _turn = args
         .output
         .as_ref()
-        .map(|path| lock(&host.path(path)))
+        .map(|path| turn(&host.path(path)))
         .transpose()?;
     let (spec, warnings) = spec(host, &args.files, args.library_folder.as_deref())?;
     let names: Vec<_> = spec
@@ -153,13 +153,10 @@ pub(crate) fn spec(
     Ok((cdi::make(&tenants, &gpus, &around), warnings))
 }
 
-/// Makes a file's folder and locks it.
-fn lock(path: &Path) -> Result<Flock<File>, PathError> {
+/// Makes a file's folder and waits for its turn at the file.
+fn turn(path: &Path) -> Result<FileTurn, PathError> {
     make_folder_of(path)?;
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    files::lock_folder(folder.unwrap_or(Path::new(".")))
+    FileTurn::wait(path)
 }
 
 fn make_folder_of(path: &Path) -> Result<(), PathError> {

@@ -6,7 +6,7 @@ use super::{
     fake::{errno, Fake, Op},
     golden, run,
 };
-use cgpu_client::files::lock_folder;
+use cgpu_client::files::{lock_folder, FileTurn};
 use cgpu_uapi::Cause;
 use cgpuctl::{
     cdi::{faults, Spec},
@@ -191,7 +191,7 @@ fn watching_writes_the_file_again_at_every_change() {
 #[test]
 fn no_file_is_older_than_its_predecessor() {
     let host = host().file("/run/cdi/other.json", "");
-    let turn = lock_folder(&host.path_of("/run/cdi")).expect("locked");
+    let turn = FileTurn::wait(&host.path_of("/run/cdi/cgpu.json")).expect("free");
     let file_of_one_device = {
         let host = host.clone();
         std::thread::spawn(move || done(&host, "cdi generate -o /run/cdi/cgpu.json"))
@@ -202,6 +202,17 @@ fn no_file_is_older_than_its_predecessor() {
     file_of_one_device.join().expect("written");
     let names: Vec<_> = read(&host).devices.into_iter().map(|d| d.name).collect();
     assert!(names.contains(&"late".to_owned()), "{names:?}");
+}
+
+/// Any user can open the folder for reading, and so lock it.
+#[test]
+fn who_locks_the_folder_holds_up_nobody() {
+    let host = host().file("/run/cdi/other.json", "");
+    let _lock = lock_folder(&host.path_of("/run/cdi")).expect("locked");
+    let (written, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || written.send(done(&host, "cdi generate -o /run/cdi/cgpu.json")));
+    wait.recv_timeout(std::time::Duration::from_secs(20))
+        .expect("written");
 }
 
 #[test]
