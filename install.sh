@@ -83,6 +83,8 @@ what="cgpu $version for $release in $prefix"
 
 # ---- what is there already
 if [ -e "$manifest" ]; then
+	[ "$(tail -n 1 "$manifest")" = "# complete" ] ||
+		die "an installation was interrupted; run ./uninstall.sh first ($manifest lists what was made)"
 	grep -qxF "# $what" "$manifest" ||
 		die "cgpu is installed already ($(sed -n 's/^# \(cgpu .*\)/\1/p' "$manifest")); run uninstall.sh first"
 	while read -r kind path sum; do
@@ -252,7 +254,7 @@ trap 'exit 130' INT TERM
 
 # The manifest's own folders are the first things in it. Lines are `KIND PATH [SHA256]`; paths are
 # as seen from --root. A line comes before the thing, so that nothing is ever there that it does not
-# know.
+# know. The last line says that nothing is missing.
 made=()
 parent=/var/lib/cgpu
 while [ "$parent" != / ] && [ ! -d "$root$parent" ]; do
@@ -361,5 +363,6 @@ if [ -n "$load" ]; then
 	mount -t cgpufs -o nosuid,noexec cgpufs /run/cgpu/dev
 	say "loaded cgpu_km, mounted /run/cgpu/dev"
 fi
+say "# complete" >>"$manifest"
 finished=yes
 say "done; what was made is in $manifest"

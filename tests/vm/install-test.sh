@@ -93,6 +93,10 @@ cat /var/lib/cgpu/manifest >&2
 snapshot >/tmp/installed
 /files/install.sh --prebuilt /files/prebuilt | grep -q "nothing to do" && snapshot |
 	diff /tmp/installed - && echo "ok twice is once"
+sed -i '$d' /var/lib/cgpu/manifest
+refused /files/install.sh --prebuilt /files/prebuilt && grep -q interrupted /tmp/said &&
+	echo "ok an interrupted installation is told from a whole one"
+echo "# complete" >>/var/lib/cgpu/manifest
 refused /files/install.sh --prebuilt /files/prebuilt --prefix /usr &&
 	echo "ok not beside another one"
 for made in lib/udev/rules.d/71-cgpu.rules lib/systemd/system/cgpu.service \
