@@ -13,7 +13,7 @@ use cgpuctl::{
 use fake::{errno, Fake, Op};
 use insta::assert_snapshot;
 use nix::errno::Errno;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use zerocopy::FromZeros as _;
 
 const DEVTMPFS: u64 = 6;
@@ -63,7 +63,7 @@ fn sound() -> Fake {
     text(
         &fake,
         "/proc/driver/nvidia/params",
-        "Mobile: 0\nModifyDeviceFiles: 0\n",
+        "Mobile: 0\nModifyDeviceFiles: 1\n",
     );
     text(
         &fake,
@@ -287,17 +287,20 @@ fn a_holder_of_a_real_node_is_named() {
 }
 
 #[test]
-fn libraries_that_may_make_nodes_are_warned_of() {
+fn nodes_that_nobody_makes_are_found() {
     let fake = sound();
     text(
         &fake,
         "/proc/driver/nvidia/params",
-        "ModifyDeviceFiles: 1\n",
+        "ModifyDeviceFiles: 0\n",
     );
+    let findings = examine(&fake);
+    assert!(findings.iter().all(|f| f.state == FindingState::Ok));
+    fake.with(|s| s.statuses.remove(Path::new("/dev/nvidiactl")));
     let bad = only(&fake);
     assert_eq!(
         (bad.check, bad.state),
-        ("modify-device-files", FindingState::Warning)
+        ("modify-device-files", FindingState::Failed)
     );
 }
 

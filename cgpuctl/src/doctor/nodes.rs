@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The real nodes in the host's `/dev`: who may open them, and whether the driver's libraries would
-//! make more of them.
+//! The real nodes in the host's `/dev`: who may open them, and whether something makes them.
 //!
 //! A process that can open a real node uses the GPU without a limit. The module opens them as the
 //! host's root, and nobody else has to.
@@ -9,6 +8,7 @@ use super::scene::{is_nvidia, uvm_major, Finding, Scene};
 use std::path::Path;
 
 const DEV: &str = "/dev";
+const CONTROL: &str = "/dev/nvidiactl";
 /// The file in which the driver tells its libraries (`nv_procfs_read_params()` in
 /// kernel-open/nvidia/nv-procfs.c).
 const PARAMS: &str = "/proc/driver/nvidia/params";
@@ -56,10 +56,13 @@ pub(super) fn permissions(scene: &Scene<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The driver's libraries make and change no nodes.
+/// Something makes the real nodes. With `ModifyDeviceFiles: 0` nvidia-modprobe and NVIDIA's
+/// libraries make none, and call that a success. In containers cgpu-hook shows 0 in any case.
 pub(super) fn modify_device_files(scene: &Scene<'_>) -> Vec<Finding> {
-    let finding =
-        |found: &str| Finding::ok("modify-device-files", PARAMS, found, "ModifyDeviceFiles: 0");
+    let finding = |found: &str| {
+        let wanted = "something makes the real nodes at boot";
+        Finding::ok("modify-device-files", PARAMS, found, wanted)
+    };
     let Ok(text) = scene.files().read(Path::new(PARAMS)) else {
         return vec![finding("not there").unknown("load the NVIDIA driver")];
     };
@@ -67,12 +70,16 @@ pub(super) fn modify_device_files(scene: &Scene<'_>) -> Vec<Finding> {
         .lines()
         .find_map(|line| line.strip_prefix("ModifyDeviceFiles:"))
         .map(str::trim);
+    let has_nodes = scene.files().status(Path::new(CONTROL)).is_ok();
     vec![match value {
-        Some("0") => finding("ModifyDeviceFiles: 0"),
-        Some(value) => finding(&format!("ModifyDeviceFiles: {value}")).warning(
-            "CUDA makes nodes for everybody where it has the right to: set \
-             NVreg_ModifyDeviceFiles=0 for the module nvidia (modprobe.d)",
+        Some("0") if has_nodes => finding(
+            "ModifyDeviceFiles: 0, so after a boot something other than nvidia-modprobe must make \
+             the nodes",
         ),
+        Some("0") => finding("ModifyDeviceFiles: 0, and there are no nodes").failed(
+            "remove NVreg_ModifyDeviceFiles=0 of the module nvidia (modprobe.d), and reboot",
+        ),
+        Some(value) => finding(&format!("ModifyDeviceFiles: {value}")),
         None => finding("no such line").unknown("the driver is not one that is known"),
     }]
 }
