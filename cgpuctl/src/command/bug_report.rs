@@ -68,8 +68,9 @@ const FILES: [&str; 8] = [
 /// Folders of the module's settings.
 const PARAMETERS: &str = "/sys/module/cgpu_km/parameters";
 
-/// Words by which a line about the module or the driver is told from others.
-const OURS: [&str; 3] = ["cgpu", "nvidia", "NVRM"];
+/// The beginnings of the kernel's messages that are taken: of the module, of its hook and of the
+/// driver. The kernel's command line and audit records are in other messages.
+const SAID_BY: [&str; 4] = ["cgpu_km: ", "cgpu-hook: ", "NVRM: ", "[drm] [nvidia-drm] "];
 
 impl BugReport {
     pub(crate) fn attempt() -> String {
@@ -144,11 +145,9 @@ fn collected(host: &dyn Host, said: &dyn Fn(&str) -> String) -> Vec<(String, Str
         all.push((name, read(path)));
     }
     let modules = files.read(Path::new("/proc/modules"));
+    all.push(("proc/modules".to_owned(), kept(modules, is_module)));
     let log = host.kernel_log();
-    for (name, text) in [("proc/modules", modules), ("kernel-log", log)] {
-        let text = text.map_or_else(missing, |text| ours(&text));
-        all.push((name.to_owned(), text));
-    }
+    all.push(("kernel-log".to_owned(), kept(log, is_message)));
     all
 }
 
@@ -156,8 +155,26 @@ fn missing(errno: Errno) -> String {
     format!("cannot be read: {} ({})\n", errno as i32, errno.desc())
 }
 
-/// The lines about the module or the driver.
-fn ours(text: &str) -> String {
-    let is_ours = |line: &&str| OURS.iter().any(|word| line.contains(word));
-    lines(text.lines().filter(is_ours))
+/// Those lines of a text that are taken.
+fn kept(text: Result<String, Errno>, is_taken: fn(&str) -> bool) -> String {
+    text.map_or_else(missing, |text| {
+        lines(text.lines().filter(|line| is_taken(line)))
+    })
+}
+
+/// Whether a line of `/proc/modules` is about the module or the driver.
+fn is_module(line: &str) -> bool {
+    ["cgpu", "nvidia"].iter().any(|word| line.contains(word))
+}
+
+/// Whether a line of the kernel's log is a message about the module or the driver.
+fn is_message(line: &str) -> bool {
+    let said = line.split_once("] ").map_or(line, |(_, said)| said);
+    // Of one of the driver's modules ("nvidia-uvm: "), or about a device of it ("nvidia 0000:").
+    let of_driver = |rest: &str| {
+        let name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        rest.trim_start_matches(name).starts_with([':', ' '])
+    };
+    SAID_BY.iter().any(|who| said.starts_with(who))
+        || said.strip_prefix("nvidia").is_some_and(of_driver)
 }

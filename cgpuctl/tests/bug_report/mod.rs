@@ -8,6 +8,26 @@ use std::{collections::BTreeMap, io::Read, os::unix::fs::PermissionsExt, path::P
 
 const SECRET: &str = "hunter2";
 
+/// The kernel's messages that are taken.
+const MESSAGES: &str = "\
+[1] cgpu_km: train
+[2] NVRM: Xid 31
+[3] nvidia-uvm: Loaded the UVM driver
+[4] nvidia_drm: module license
+[5] nvidia 0000:29:00.0: enabling device
+[6] cgpu-hook: no memory
+";
+
+/// Those that are not, though each has a word of ours.
+const OTHER_MESSAGES: &str = "\
+[10] Command line: root=/dev/sda1 nvidia.x=1 key=hunter2
+[11] Kernel command line: cgpu_km.x=1 key=hunter2
+[12] Unknown kernel command line parameters \"nvidia=hunter2\", will be passed to user space.
+[13]     nvidia=hunter2
+[14] audit: type=1400 comm=\"nvidia-smi\" name=\"hunter2\"
+[15] systemd[1]: hunter2: NVRM: cgpu_km: x
+";
+
 /// A host with a secret in each place that has some.
 fn host() -> Fake {
     let fake = busy_host();
@@ -27,10 +47,7 @@ fn host() -> Fake {
             "Free: 1\nPID: 4711 Mem: 9\n",
         );
         put("/proc/modules", "cgpu_km 1 0\nsnd 1 0\nnvidia_uvm 1 0\n");
-        put(
-            "/dev/kmsg",
-            &format!("[1] cgpu_km: train\n[2] audit: {SECRET}\n[3] NVRM: Xid 31\n"),
-        );
+        put("/dev/kmsg", &(MESSAGES.to_owned() + OTHER_MESSAGES));
         put("/sys/module/cgpu_km/parameters/unsafe_assume_branch", "0\n");
         put("/etc/os-release", "ID=debian\n");
     });
@@ -67,7 +84,7 @@ fn bug_report_has_facts_and_no_secret() {
         serde_json::from_str(file("cgpuctl/status.json")).expect("JSON");
     assert_eq!(status["instances"].as_array().map(Vec::len), Some(3));
     assert!(file("cgpuctl/doctor.json").contains("findings"));
-    assert_eq!(file("kernel-log"), "[1] cgpu_km: train\n[3] NVRM: Xid 31\n");
+    assert_eq!(file("kernel-log"), MESSAGES);
     assert_eq!(file("proc/modules"), "cgpu_km 1 0\nnvidia_uvm 1 0\n");
     assert_eq!(file("etc/os-release"), "ID=debian\n");
     assert_eq!(
