@@ -83,6 +83,8 @@ pub trait Look {
     fn read(&self, path: &Path) -> Result<String, Errno>;
     /// The names in a folder.
     fn names(&self, folder: &Path) -> Result<Vec<OsString>, Errno>;
+    /// The target of a link.
+    fn link(&self, path: &Path) -> Result<PathBuf, Errno>;
     /// The facts of the file that a path leads to.
     fn status(&self, path: &Path) -> Result<FileStatus, Errno>;
     /// The instructions of the device programs of a control group itself.

@@ -165,6 +165,10 @@ impl Look for System {
             .map_err(|e| errno(&e))
     }
 
+    fn link(&self, path: &Path) -> Result<PathBuf, Errno> {
+        fs::read_link(path).map_err(|e| errno(&e))
+    }
+
     fn status(&self, path: &Path) -> Result<FileStatus, Errno> {
         let metadata = fs::metadata(path).map_err(|e| errno(&e))?;
         let number = metadata.rdev();

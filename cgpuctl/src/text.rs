@@ -7,6 +7,12 @@ use tabled::{
     settings::{Padding, Style},
 };
 
+/// The text without what would steer a terminal: a program chooses its own name.
+pub(crate) fn printable(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { '?' } else { c };
+    text.chars().map(shown).collect()
+}
+
 /// A table of left-aligned columns; the head is the first row.
 pub fn table<const N: usize>(
     head: [&str; N],

@@ -31,6 +31,15 @@ fn node(device: u64, major: u64, minor: u64, mode: u32) -> FileStatus {
     }
 }
 
+/// A program of this user.
+fn program(uid: u32) -> FileStatus {
+    FileStatus {
+        mode: 0o100_755,
+        uid,
+        ..FileStatus::default()
+    }
+}
+
 fn text(fake: &Fake, path: &str, text: &str) {
     fake.with(|s| s.texts.insert(path.into(), text.to_owned()));
 }
@@ -92,6 +101,8 @@ fn sound() -> Fake {
     status(&fake, "/proc/41/fd/5", node(DEVTMPFS, 1, 3, 0o666));
     // Holds the real ones, as it should.
     text(&fake, "/proc/42/comm", "nvidia-persiste\n");
+    text(&fake, "/proc/42/exe", "/usr/bin/nvidia-persistenced");
+    status(&fake, "/proc/42/exe", program(0));
     status(&fake, "/proc/42/fd/3", node(DEVTMPFS, 195, 255, 0o600));
     fake
 }
@@ -284,6 +295,27 @@ fn a_holder_of_a_real_node_is_named() {
     assert_eq!((bad.check, bad.state), ("holders", FindingState::Warning));
     assert_eq!(bad.subject, "Xorg (43)");
     assert_eq!(bad.found, "has 195:0, 509:0 open");
+}
+
+#[test]
+fn a_daemon_is_known_by_its_program() {
+    let fake = sound();
+    let findings = examine(&fake);
+    let known = findings.iter().find(|f| f.subject.ends_with("(42)"));
+    assert_eq!(known.expect("told").subject, "nvidia-persistenced (42)");
+    text(
+        &fake,
+        "/proc/42/exe",
+        "/usr/bin/nvidia-persistenced (deleted)",
+    );
+    assert!(examine(&fake).iter().all(|f| f.state == FindingState::Ok));
+    // A user's process, which steers the terminal too.
+    text(&fake, "/proc/42/exe", "/srv/user/python3");
+    text(&fake, "/proc/42/comm", "nv-hostengine\x1b[2J\n");
+    assert_eq!(only(&fake).subject, "nv-hostengine?[2J (42)");
+    text(&fake, "/proc/42/exe", "/srv/user/nv-hostengine");
+    status(&fake, "/proc/42/exe", program(1000));
+    assert_eq!(only(&fake).state, FindingState::Warning);
 }
 
 #[test]

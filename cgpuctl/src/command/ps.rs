@@ -8,7 +8,7 @@ use crate::{
     host::{Host, Look, PathError},
     output::Report,
     size::Bytes,
-    text::table,
+    text::{printable, table},
     verb::Verb,
 };
 use cgpu_uapi::{Instance, Name};
@@ -151,12 +151,6 @@ fn container(groups: &str) -> Option<String> {
 fn arguments(line: &str) -> Vec<String> {
     let words = line.split_terminator('\0');
     words.map(printable).collect()
-}
-
-/// The text without what would steer a terminal: a program chooses its own name.
-fn printable(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { '?' } else { c };
-    text.chars().map(shown).collect()
 }
 
 #[cfg(test)]

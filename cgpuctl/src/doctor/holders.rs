@@ -6,13 +6,14 @@
 //! in cgpufs, whose device number tells it apart. The module's own files are in no process's table.
 
 use super::scene::{is_nvidia, process_name, processes, uvm_major, Finding, Scene};
+use crate::host::Look;
 use cgpu_uapi::CGPUFS_MOUNT;
 use nix::errno::Errno;
 use std::{collections::BTreeSet, path::Path};
 
-/// The names of NVIDIA's daemons, of which the kernel keeps 15 characters. They keep the GPUs
-/// initialized, join them by NVSwitch and watch them, and do no work on them.
-const HARMLESS: [&str; 3] = ["nvidia-persiste", "nv-fabricmanage", "nv-hostengine"];
+/// The programs of NVIDIA's daemons. They keep the GPUs initialized, join them by NVSwitch and watch
+/// them, and do no work on them.
+const HARMLESS: [&str; 3] = ["nvidia-persistenced", "nv-fabricmanager", "nv-hostengine"];
 
 /// Nobody has a real node open.
 pub(super) fn foreign(scene: &Scene<'_>) -> Vec<Finding> {
@@ -52,31 +53,49 @@ pub(super) fn foreign(scene: &Scene<'_>) -> Vec<Finding> {
                 numbers.insert((status.major, status.minor));
             }
         }
-        let name = process_name(files, pid);
-        if !numbers.is_empty() && !HARMLESS.iter().any(|known| name.starts_with(known)) {
-            holders.push((name, numbers));
+        if !numbers.is_empty() {
+            holders.push((pid, numbers));
         }
     }
-    let mut findings: Vec<_> = holders
-        .into_iter()
-        .map(|(name, numbers)| {
-            let numbers: Vec<_> = numbers.iter().map(|(a, b)| format!("{a}:{b}")).collect();
-            Finding::ok(
-                "holders",
-                name,
-                format!("has {} open", numbers.join(", ")),
-                wanted,
-            )
-            .warning("end it, or give it an instance; what it uses is charged to no instance")
-        })
-        .collect();
+    let mut findings = Vec::new();
+    let mut is_sound = true;
+    for (pid, numbers) in holders {
+        let numbers: Vec<_> = numbers.iter().map(|(a, b)| format!("{a}:{b}")).collect();
+        let found = format!("has {} open", numbers.join(", "));
+        let finding = |name: String| Finding::ok("holders", name, found, wanted);
+        findings.push(match daemon(files, pid) {
+            Some(name) => finding(format!("{name} ({pid})")),
+            None => {
+                is_sound = false;
+                finding(process_name(files, pid)).warning(
+                    "end it, or give it an instance; what it uses is charged to no instance",
+                )
+            }
+        });
+    }
     if hidden != 0 {
         findings.push(
             finding(format!("{hidden} processes could not be looked at"))
                 .unknown("run it as the host's root"),
         );
-    } else if findings.is_empty() {
+    } else if is_sound {
         findings.push(finding("nobody else".to_owned()));
     }
     findings
+}
+
+/// The daemon of NVIDIA's that a process is, by its program: any process takes any name for itself.
+/// The program is root's, so that nobody else's is called so.
+fn daemon(files: &dyn Look, pid: u32) -> Option<&'static str> {
+    let path = format!("/proc/{pid}/exe");
+    let path = Path::new(&path);
+    let status = files.status(path).ok()?;
+    let target = files.link(path).ok()?;
+    let name = target.file_name()?.to_str()?;
+    // It was upgraded while it ran.
+    let name = name.strip_suffix(" (deleted)").unwrap_or(name);
+    let is_roots = status.uid == 0 && status.mode & 0o022 == 0;
+    HARMLESS
+        .into_iter()
+        .find(|known| is_roots && *known == name)
 }

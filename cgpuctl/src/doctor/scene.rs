@@ -4,6 +4,7 @@
 use crate::{
     control::Control,
     host::{FileStatus, Host, Look},
+    text::printable,
 };
 use cgpu_uapi::{Gpu, GpuCompute, Instance, Version};
 use nix::errno::Errno;
@@ -154,7 +155,7 @@ pub(crate) fn processes(files: &dyn Look) -> Result<Vec<u32>, Errno> {
 /// "python3 (4711)"; a process that has gone meanwhile has its number alone.
 pub(crate) fn process_name(files: &dyn Look, pid: u32) -> String {
     match files.read(Path::new(&format!("/proc/{pid}/comm"))) {
-        Ok(comm) => format!("{} ({pid})", comm.trim_end()),
+        Ok(comm) => format!("{} ({pid})", printable(comm.trim_end())),
         Err(_) => format!("({pid})"),
     }
 }

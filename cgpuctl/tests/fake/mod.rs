@@ -328,6 +328,11 @@ impl Look for Fake {
         Ok(names.into_iter().collect())
     }
 
+    /// Its text is the target.
+    fn link(&self, path: &Path) -> Result<PathBuf, Errno> {
+        Look::read(self, path).map(PathBuf::from)
+    }
+
     fn status(&self, path: &Path) -> Result<FileStatus, Errno> {
         self.with(|s| s.statuses.get(path).copied().ok_or(Errno::ENOENT))
     }
