@@ -308,10 +308,12 @@ pub enum Problem {
         kind: &'static str,
     },
     /// `cdi validate` finds faults.
-    #[error("{}; write it again with `cgpuctl cdi generate`", .faults.join("; "))]
+    #[error("{}; {remedy}", .faults.join("; "))]
     BadSpec {
         /// A clause for each.
         faults: Vec<String>,
+        /// How to get files without.
+        remedy: String,
     },
     /// The output could not be written.
     #[error("the output cannot be written: {}", describe(.errno))]

@@ -278,7 +278,10 @@ fn exit_codes_and_error_words_are_documented() {
         },
         Problem::NoInstances,
         Problem::NoSpec { kind: "" },
-        Problem::BadSpec { faults: vec![] },
+        Problem::BadSpec {
+            faults: vec![],
+            remedy: String::new(),
+        },
         Problem::Output { errno: Errno::EIO },
         Problem::NotApplied { faults: vec![] },
         Problem::WhichGpu { present: vec![] },

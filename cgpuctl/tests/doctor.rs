@@ -469,11 +469,11 @@ fn the_cdi_file_is_held_against_the_instances() {
         assert_eq!(exit, Exit::Done);
         String::from_utf8(out).expect("UTF-8")
     };
-    let state = || {
-        let findings = examine(&host);
-        let of = findings.iter().find(|f| f.check == "cdi");
-        of.expect("cdi").state
+    let cdi = || {
+        let mut findings = examine(&host).into_iter();
+        findings.find(|f| f.check == "cdi").expect("cdi")
     };
+    let state = || cdi().state;
     run(&[
         "cgpuctl", "inst", "create", "a", "--gpu", "0", "--mem", "2GiB",
     ]);
@@ -486,8 +486,15 @@ fn the_cdi_file_is_held_against_the_instances() {
     text(&host, "/run/cdi/cgpu.json", "{\"kind\": \"cgpu.io/gpu\"}");
     assert_eq!(state(), FindingState::Warning, "no CDI file");
     text(&host, "/run/cdi/cgpu.json", &spec);
-    text(&host, "/etc/cdi/cgpu.json", &spec);
-    assert_eq!(state(), FindingState::Warning, "two files");
+    // The later folder counts.
+    text(&host, "/etc/cdi/cgpu.json", "{\"kind\": \"cgpu.io/gpu\"}");
+    text(&host, "/run/cdi/cgpu.json.old", &spec);
+    assert_eq!(state(), FindingState::Ok);
+    text(&host, "/run/cdi/a.yaml", &spec);
+    let two = cdi();
+    assert_eq!(two.state, FindingState::Warning);
+    assert_eq!(two.subject, "/run/cdi/a.yaml, /run/cdi/cgpu.json");
+    assert_eq!(two.fix, "rm /run/cdi/a.yaml");
 }
 
 #[test]

@@ -19,6 +19,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The file that the installed udev rule writes.
+const OURS: &str = "/run/cdi/cgpu.json";
+
 /// List the devices that the CDI files in /etc/cdi and /run/cdi have, and whether they are ready.
 #[derive(Args)]
 pub(crate) struct CdiList;
@@ -72,7 +75,9 @@ impl Verb for CdiList {
         for found in files(host)? {
             let Ok(spec) = &found.spec else { continue };
             for device in &spec.devices {
-                let mut faults: Vec<_> = agreement(device, &now).into_iter().collect();
+                let stale = agreement(device, &now);
+                let stale = stale.map(|why| format!("{why}: run {}", again(&found.path)));
+                let mut faults: Vec<_> = stale.into_iter().collect();
                 if faults.is_empty() {
                     faults = missing(host, [&device.container_edits, &spec.container_edits]);
                 }
@@ -89,7 +94,7 @@ impl Verb for CdiList {
                 devices.push(CdiDevice {
                     name,
                     spec_path: None,
-                    faults: vec!["no file has it: run `cgpuctl cdi generate`".to_owned()],
+                    faults: vec![format!("no file has it: run {}", again(Path::new(OURS)))],
                 });
             }
         }
@@ -133,9 +138,11 @@ impl Verb for CdiValidate {
         }
         let (now, _) = spec(host, &Files::default(), None)?;
         let mut faults = Vec::new();
+        let mut faulty = Vec::new();
         let mut valid = Vec::new();
         for found in &all {
             let path = found.path.display();
+            let before = faults.len();
             match &found.spec {
                 Err(why) => faults.push(format!("{path} {why}")),
                 Ok(spec) => {
@@ -159,9 +166,13 @@ impl Verb for CdiValidate {
                     });
                 }
             }
+            if faults.len() > before {
+                faulty.push(found.path.as_path());
+            }
         }
-        if !faults.is_empty() {
-            return Err(Problem::BadSpec { faults }.into());
+        if !faulty.is_empty() {
+            let remedy = remedy(&faulty);
+            return Err(Problem::BadSpec { faults, remedy }.into());
         }
         let text = valid
             .iter()
@@ -201,14 +212,29 @@ fn read(host: &dyn Host, path: &Path) -> Result<FoundSpec, Problem> {
 }
 
 /// Why a device of a file is not what the instance of its name is now.
-fn agreement(device: &SpecDevice, now: &Spec) -> Option<String> {
+fn agreement(device: &SpecDevice, now: &Spec) -> Option<&'static str> {
     match now.devices.iter().find(|d| d.name == device.name) {
-        None => Some("there is no such instance".to_owned()),
-        Some(current) if *current != *device => {
-            Some("the instance has changed since: run `cgpuctl cdi generate`".to_owned())
-        }
+        None => Some("there is no such instance"),
+        Some(current) if *current != *device => Some("the instance has changed since"),
         Some(_) => None,
     }
+}
+
+/// The command that writes a file again.
+fn again(path: &Path) -> String {
+    format!("`cgpuctl cdi generate --output {}`", path.display())
+}
+
+/// Files that are all as the instances are: one is enough, and two in a folder are too many.
+fn remedy(faulty: &[&Path]) -> String {
+    let Some((last, others)) = faulty.split_last() else {
+        return String::new();
+    };
+    let more: String = others
+        .iter()
+        .map(|path| format!(", and remove {}", path.display()))
+        .collect();
+    format!("write it again with {}{more}", again(last))
 }
 
 /// The paths that these edits name and the host lacks.

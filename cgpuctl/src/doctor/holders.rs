@@ -11,8 +11,8 @@ use cgpu_uapi::CGPUFS_MOUNT;
 use nix::errno::Errno;
 use std::{collections::BTreeSet, path::Path};
 
-/// The programs of NVIDIA's daemons. They keep the GPUs initialized, join them by NVSwitch and watch
-/// them, and do no work on them.
+/// The programs of NVIDIA's daemons. They keep the GPUs initialized, join them by NVSwitch and
+/// watch them, and do no work on them.
 const HARMLESS: [&str; 3] = ["nvidia-persistenced", "nv-fabricmanager", "nv-hostengine"];
 
 /// Nobody has a real node open.

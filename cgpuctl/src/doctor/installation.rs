@@ -79,26 +79,31 @@ pub(super) fn cdi_file(scene: &Scene<'_>) -> Vec<Finding> {
     let finding = |subject: &str, found: &str| {
         Finding::ok("cdi", subject, found, "each instance, with its numbers")
     };
-    let ours: Vec<(PathBuf, String)> = cdi::FOLDERS
-        .iter()
-        .flat_map(|folder| {
-            let names = scene.files().names(Path::new(folder)).unwrap_or_default();
-            names
-                .into_iter()
-                .map(move |name| Path::new(folder).join(name))
-        })
-        .filter_map(|path| {
-            let text = scene.files().read(&path).ok()?;
-            text.contains(cdi::KIND).then_some((path, text))
-        })
-        .collect();
-    let [(path, text)] = ours.as_slice() else {
-        let found = match ours.len() {
-            0 if scene.instances.is_empty() => return vec![finding("file", "none, no instances")],
-            0 => "none",
-            _ => "several, and engines take none of them",
-        };
-        return vec![finding("file", found).warning(
+    // Engines take a device from the last folder that has it, and from none if a folder has it
+    // twice (CDI's library, resolveConflict in pkg/cdi/cache.go).
+    let mut last = None;
+    for folder in cdi::FOLDERS {
+        let mut ours = cdi_files(scene, Path::new(folder));
+        if let [_, _, ..] = ours.as_slice() {
+            let paths: Vec<_> = ours.iter().map(|(p, _)| p.display().to_string()).collect();
+            let kept = ours
+                .iter()
+                .position(|(path, _)| path.ends_with("cgpu.json"));
+            let mut surplus = paths.clone();
+            surplus.remove(kept.unwrap_or(0));
+            return vec![finding(
+                &paths.join(", "),
+                "several in one folder, whose devices engines refuse",
+            )
+            .warning(format!("rm {}", surplus.join(" ")))];
+        }
+        last = ours.pop().or(last);
+    }
+    let Some((path, text)) = last else {
+        if scene.instances.is_empty() {
+            return vec![finding("file", "none, no instances")];
+        }
+        return vec![finding("file", "none").warning(
             "run `cgpuctl cdi generate --output /run/cdi/cgpu.json`; the installed udev rule does so at each change",
         )];
     };
@@ -120,13 +125,29 @@ pub(super) fn cdi_file(scene: &Scene<'_>) -> Vec<Finding> {
                 })
             })
     };
-    vec![match serde_json::from_str::<cdi::Spec>(text) {
+    vec![match serde_json::from_str::<cdi::Spec>(&text) {
         Ok(spec) if cdi::faults(&spec).is_empty() && numbers(&spec) => {
             finding(&subject, "as the instances are")
         }
-        _ => finding(&subject, "not as the instances are")
-            .warning("`cgpuctl cdi validate` says what is wrong, `cgpuctl cdi generate` fixes it"),
+        _ => finding(&subject, "not as the instances are").warning(format!(
+            "`cgpuctl cdi validate {subject}` says what is wrong, \
+             `cgpuctl cdi generate --output {subject}` fixes it"
+        )),
     }]
+}
+
+/// The files of a folder that engines read and that have devices of ours, and their texts.
+fn cdi_files(scene: &Scene<'_>, folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut names = scene.files().names(folder).unwrap_or_default();
+    names.sort();
+    let paths = names.into_iter().map(|name| folder.join(name));
+    paths
+        .filter(|path| path.extension().is_some_and(|e| e == "json" || e == "yaml"))
+        .filter_map(|path| {
+            let text = scene.files().read(&path).ok()?;
+            text.contains(cdi::KIND).then_some((path, text))
+        })
+        .collect()
 }
 
 /// The headers of the running kernel are there, which the next build of the module needs.

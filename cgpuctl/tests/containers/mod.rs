@@ -135,6 +135,17 @@ fn a_faulty_file_is_refused_with_its_fault() {
         );
         assert!(sentence.contains(said), "{sentence}");
     }
+    let sentence = fails(
+        &host
+            .file("/run/cdi/cgpu.json", "{}")
+            .file("/tmp/a.json", "{}"),
+        "cdi validate /tmp/a.json /run/cdi/cgpu.json",
+        Exit::Failed,
+    );
+    let remedy =
+        "again with `cgpuctl cdi generate --output /run/cdi/cgpu.json`, and remove /tmp/a.json";
+    assert!(sentence.contains(remedy), "{sentence}");
+    let host = described();
     fails(&host, "cdi validate /tmp/none.json", Exit::Failed);
     fails(&Fake::new(1), "cdi validate", Exit::NotFound);
     // Another vendor's file is none of ours.
