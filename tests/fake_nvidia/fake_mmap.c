@@ -129,15 +129,23 @@ static const struct vm_operations_struct nv_vm_ops = {
 
 static int map_gpu(struct fake_file *file, struct vm_area_struct *vma)
 {
-	u64 i, size = vma->vm_end - vma->vm_start;
+	u64 i, run, size = vma->vm_end - vma->vm_start;
 	int ret;
 
 	if (size != file->map.size)
 		return -ENXIO;
-	for (i = 0; i < size >> PAGE_SHIFT; i++) {
+	/* At once what lies together, as the driver does: the kernel then notes
+	 * how the frames are cached (before 6.16). */
+	for (i = 0; i < size >> PAGE_SHIFT; i += run) {
+		struct page *first = gpu_page(file, i);
+
+		run = 1;
+		while (i + run < size >> PAGE_SHIFT &&
+		       gpu_page(file, i + run) == first + run)
+			run++;
 		ret = remap_pfn_range(vma, vma->vm_start + i * PAGE_SIZE,
-				      page_to_pfn(gpu_page(file, i)),
-				      PAGE_SIZE, vma->vm_page_prot);
+				      page_to_pfn(first), run * PAGE_SIZE,
+				      vma->vm_page_prot);
 		if (ret)
 			return -EAGAIN;
 	}

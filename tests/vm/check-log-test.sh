@@ -87,6 +87,7 @@ bad-page|BUG: Bad page state in process replay pfn:01234
 bad-page|BUG: Bad rss-counter state mm:ffff type:MM_FILEPAGES val:1
 leak|kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)
 rust-panic|rust_kernel: panicked at cgpu_km/registry.rs:10:5:
+memory-type|x86/PAT: cuda-check:99 freeing invalid memtype [mem 0x20fc090000-0x20fc09ffff]
 xid|NVRM: Xid (PCI:0000:01:00): 31, pid=99, name=cuda-check, Ch 00000008, MMU Fault
 out-of-memory|Out of memory: Killed process 91 (replay)
 guest|cgpu-vm: fault: rmmod cgpu_km (references: 1)

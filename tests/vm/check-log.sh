@@ -45,6 +45,7 @@ bad-page|Bad page|bad_page|Bad rss-counter
 module-busy|Module .* is in use
 leak|kmemleak: [0-9]+ new suspected
 rust-panic|rust_kernel: panicked
+memory-type|freeing invalid memtype
 xid|NVRM: Xid
 out-of-memory|Out of memory:|oom-kill:
 guest|cgpu-vm: fault:

@@ -625,6 +625,19 @@ void cgpu_shim_take_access(struct vm_area_struct *vma, bool of_device)
 }
 
 /*
+ * Whether the kernel has noted how the frames of this mapping are cached, and will ask its first
+ * entry which ones they were (x86, before 6.16: track_pfn_remap() and untrack_pfn(), memtype.c).
+ */
+bool cgpu_shim_is_tracked(const struct vm_area_struct *vma)
+{
+#ifdef VM_PAT
+	return vma->vm_flags & VM_PAT;
+#else
+	return false;
+#endif
+}
+
+/*
  * Has an entry that refers to a frame refer to another one, for whoever may use the mapping by its
  * flags. One to which somebody has access already, of that frame, stays as the processor has it.
  */

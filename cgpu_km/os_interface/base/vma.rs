@@ -163,6 +163,13 @@ impl<'a> LockedVma<'a> {
         unsafe { extra::cgpu_shim_zap_frames(vma, start, length) };
     }
 
+    /// Whether the kernel asks the first entry, when the mapping's pages are taken out, which frames
+    /// the driver has put in.
+    pub(in crate::os_interface) fn is_tracked(self) -> bool {
+        // SAFETY: The mapping is valid and locked by the type's invariant.
+        unsafe { extra::cgpu_shim_is_tracked(self.as_ptr()) }
+    }
+
     /// Entries that are made from now on give nobody access.
     ///
     /// # Safety

@@ -190,7 +190,9 @@ impl<E: Endpoint> MadeMapping<'_, E> {
         // put in without access: see `registers`.
         let stays = entered.is_ok_and(|gated| unsafe {
             let doorbell = E::doorbell(&self.session.file);
-            gated.gate().give_access(*self.vma, doorbell)
+            // Other frames come with faults only: those of now are the ones to be forgotten.
+            let is_changed = doorbell.is_some() && self.vma.is_tracked();
+            !is_changed && gated.gate().give_access(*self.vma, doorbell)
         });
         if !stays {
             self.vma.zap_frames();
