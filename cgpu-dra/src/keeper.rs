@@ -15,7 +15,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    api::{Patch, PatchParams, WatchEvent, WatchParams},
+    api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams},
     Api, Client,
 };
 use serde_json::json;
@@ -115,33 +115,37 @@ impl Following {
 
     async fn run(mut self) {
         loop {
-            if let Err(error) = self.follow().await {
-                if self.keeper.tenants.plan(&self.uid).is_none() {
-                    // It was unprepared meanwhile, and may not be allocated any more.
-                    return;
-                }
-                let error = sentence(&error);
-                let (namespace, name) = (&self.plan.namespace, &self.plan.name);
-                eprintln!("cgpu-dra: cannot follow the claim {namespace}/{name}: {error}");
-                tokio::time::sleep(WAIT).await;
+            let Err(error) = self.follow().await else {
+                // Also where a server ends each watch at once.
+                tokio::time::sleep(PERIOD).await;
+                continue;
+            };
+            if self.keeper.tenants.plan(&self.uid).is_none() {
+                // It was unprepared meanwhile, and may not be allocated any more.
+                return;
             }
+            let error = sentence(&error);
+            let (namespace, name) = (&self.plan.namespace, &self.plan.name);
+            eprintln!("cgpu-dra: cannot follow the claim {namespace}/{name}: {error}");
+            tokio::time::sleep(WAIT).await;
         }
     }
 
     /// One watch's time.
     async fn follow(&mut self) -> kube::Result<()> {
         let claims = self.claims();
-        let found = claims.get_opt(&self.plan.name).await?;
-        let Some(mut claim) = found.filter(|claim| self.is_own(claim)) else {
+        let only = format!("metadata.name={}", self.plan.name);
+        // A list, because an apiserver refuses to watch from the version of a claim that has not
+        // changed for long.
+        let found = claims.list(&ListParams::default().fields(&only)).await?;
+        let version = found.metadata.resource_version.unwrap_or_default();
+        let own = found.items.into_iter().find(|claim| self.is_own(claim));
+        let Some(mut claim) = own else {
             self.clean_up().await;
-            tokio::time::sleep(PERIOD).await;
             return Ok(());
         };
         self.gone = None;
-        let watched = WatchParams::default()
-            .fields(&format!("metadata.name={}", self.plan.name))
-            .timeout(WATCH);
-        let version = claim.metadata.resource_version.clone().unwrap_or_default();
+        let watched = WatchParams::default().fields(&only).timeout(WATCH);
         let mut events = claims.watch(&watched, &version).await?.boxed();
         let mut tick = tokio::time::interval(PERIOD);
         loop {
@@ -149,6 +153,7 @@ impl Following {
                 event = events.next() => match event.transpose()? {
                     Some(WatchEvent::Modified(new)) if self.is_own(&new) => claim = new,
                     Some(WatchEvent::Bookmark(_)) => {}
+                    Some(WatchEvent::Error(status)) => return Err(kube::Error::Api(status)),
                     _ => return Ok(()),
                 },
                 _ = tick.tick() => {}

@@ -20,7 +20,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use kube::{
-    api::{DeleteParams, ListParams, PostParams, WatchParams},
+    api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams},
     Api, Client,
 };
 use std::{
@@ -34,6 +34,8 @@ use tokio::sync::watch;
 const PERIOD: Duration = Duration::from_secs(2);
 /// How long one watch lasts, seconds.
 const WATCH: u32 = 280;
+/// Wait after a watch, also where a server ends each at once, and after a first error.
+const SHORTEST_WAIT: Duration = Duration::from_millis(250);
 /// Longest wait after errors.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -94,20 +96,20 @@ impl Publisher {
 
     /// Publishes for as long as it is polled.
     pub async fn run(mut self) {
-        let mut wait = Duration::from_millis(250);
+        let mut wait = SHORTEST_WAIT;
         loop {
-            match self.follow().await {
-                Ok(()) => wait = Duration::from_millis(250),
-                Err(error) => {
-                    eprintln!(
-                        "cgpu-dra: cannot publish the GPUs of {}: {}",
-                        self.node,
-                        sentence(&error)
-                    );
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(LONGEST_WAIT);
-                }
-            }
+            let Err(error) = self.follow().await else {
+                wait = SHORTEST_WAIT;
+                tokio::time::sleep(wait).await;
+                continue;
+            };
+            eprintln!(
+                "cgpu-dra: cannot publish the GPUs of {}: {}",
+                self.node,
+                sentence(&error)
+            );
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
         }
     }
 
@@ -132,7 +134,9 @@ impl Publisher {
                 event = events.next() => match event {
                     // Our own changes come as well, and change nothing.
                     Some(event) => {
-                        event?;
+                        if let WatchEvent::Error(status) = event? {
+                            return Err(kube::Error::Api(status));
+                        }
                         let devices = self.look();
                         self.reconcile(devices).await?;
                     }
