@@ -7,12 +7,21 @@ use std::{
     collections::BTreeMap,
     fs,
     io::ErrorKind,
+    ops::RangeInclusive,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
-/// Xids that a program causes and that leave the GPU sound, as NVIDIA's device plugin has them.
-const OF_PROGRAMS: [u32; 6] = [13, 31, 43, 45, 68, 109];
+/// Xids of the hardware, the driver or its firmware. Any other may be a program's: who has a
+/// channel can have its engines report errors at will, by what is in its push buffer.
+#[rustfmt::skip]
+const OF_GPUS: [u32; 36] = [
+    46, 48, 58, 59, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 122, 123, 124, 125, 136, 140,
+    143, 155, 156, 157, 158, 160, 161, 167, 168, 169, 171, 172, 173, 175,
+];
+/// Xids of NVLink from Blackwell on. The line says whether the link is lost; if it is not, a
+/// program may have accessed what is not there.
+const OF_LINKS: RangeInclusive<u32> = 144..=150;
 /// Xids after which nothing on the GPU runs on: double-bit errors, the GPU off the bus, errors that
 /// could not be contained, a GSP that does not answer.
 const DEADLY: [u32; 5] = [48, 79, 95, 119, 120];
@@ -67,6 +76,11 @@ impl Failure {
     }
 }
 
+/// Whether an Xid says that the GPU has failed. `line` is all that the driver says of it.
+fn is_of_gpu(number: u32, line: &str) -> bool {
+    OF_GPUS.contains(&number) || OF_LINKS.contains(&number) && line.contains(" Fatal ")
+}
+
 /// The PCI address and the number in a line of the kernel's log, if the line reports a failure of
 /// the GPU: `NVRM: Xid (PCI:0000:65:00): 79, …`.
 pub fn xid(line: &str) -> Option<(String, u32)> {
@@ -76,7 +90,7 @@ pub fn xid(line: &str) -> Option<(String, u32)> {
     let number = digits.parse().ok()?;
     // The address becomes the name of a file.
     let is_plain = |b: u8| b.is_ascii_hexdigit() || b == b':' || b == b'.';
-    if OF_PROGRAMS.contains(&number) || address.len() > 16 || !address.bytes().all(is_plain) {
+    if !is_of_gpu(number, rest) || address.len() > 16 || !address.bytes().all(is_plain) {
         return None;
     }
     let function = if address.contains('.') { "" } else { ".0" };
@@ -182,7 +196,6 @@ mod tests {
             Some(("0000:0a:00.0".to_owned(), 48))
         );
         for line in [
-            "NVRM: Xid (PCI:0000:65:00): 31, pid=1234, name=python3, MMU Fault",
             "NVRM: Xid (PCI:../../etc): 79, x",
             "NVRM: Xid (PCI:0000:65:00): x",
             "usb 1-1: new device",
@@ -190,6 +203,30 @@ mod tests {
         ] {
             assert_eq!(xid(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn what_programs_cause_fails_no_gpu() {
+        // Graphics, memory, push buffers, copy engines, video engines, context switches, what
+        // follows from another Xid, and numbers of later drivers.
+        let programs = [
+            13, 31, 32, 43, 44, 45, 60, 68, 69, 80, 93, 109, 137, 141, 154, 177,
+        ];
+        let engines = [39..=41, 70..=73, 75..=77, 82..=89, 96..=105, 126..=135];
+        for number in programs.into_iter().chain(engines.into_iter().flatten()) {
+            let line = format!("NVRM: Xid (PCI:0000:65:00): {number}, pid=7, name=train, Fatal x");
+            assert_eq!(xid(&line), None, "{line}");
+            assert!(!DEADLY.contains(&number));
+        }
+        for number in DEADLY.into_iter().chain([62, 64, 74, 94, 140, 158, 171]) {
+            let line = format!("NVRM: Xid (PCI:0000:65:00): {number}, pid=7, name=train, x");
+            assert_eq!(xid(&line), Some(("0000:65:00.0".to_owned(), number)));
+        }
+        let link = |said| {
+            let line = format!("NVRM: Xid (PCI:0000:65:00): 145, RLW_REMAP {said} XC0 i0 Link 00");
+            xid(&line).map(|found| found.1)
+        };
+        assert_eq!((link("Nonfatal"), link("Fatal")), (None, Some(145)));
     }
 
     #[test]
