@@ -11,7 +11,7 @@ use crate::{
         PluginDevices, RegisterRequest,
     },
     rpc::{ask, listen, serve, streamed, unary, unknown, Answer, Call},
-    slots::{driver_answers, Profile, Slot, Slots},
+    slots::{driver_answers, Profile, Slot, SlotError, Slots},
 };
 use futures_util::{stream, StreamExt};
 use std::{
@@ -118,6 +118,14 @@ fn identity(path: &Path) -> Option<(u64, i64, i64)> {
     Some((found.ino(), found.ctime(), found.ctime_nsec()))
 }
 
+/// Says why not all slots can be kept, once.
+fn say(why: Option<String>, said: &mut Option<String>) {
+    if let Some(why) = why.as_ref().filter(|_| *said != why) {
+        eprintln!("cgpu-dra: cannot keep the slots: {why}");
+    }
+    *said = why;
+}
+
 /// Keeps the slots and says how they are, for as long as it is polled.
 async fn look(
     node: Arc<dyn Node>,
@@ -125,7 +133,7 @@ async fn look(
     failures: Failures,
     tell: watch::Sender<Devices>,
 ) {
-    let mut said = String::new();
+    let mut said = None;
     loop {
         let (node, slots, failures) = (node.clone(), slots.clone(), failures.clone());
         let found = tokio::task::spawn_blocking(move || {
@@ -134,14 +142,15 @@ async fn look(
             let failed = failures.all();
             let kept = slots.keep().map_err(|e| e.to_string())?;
             let with_health = |slot: Slot| {
-                let sound = !failed.contains_key(&slot.pci);
+                let sound = slot.missing.is_none() && !failed.contains_key(&slot.pci);
                 (slot, sound)
             };
             Ok(kept.into_iter().map(with_health).collect::<Devices>())
         });
         match found.await.unwrap_or_else(|e| Err(e.to_string())) {
             Ok(found) => {
-                said.clear();
+                let why = found.iter().find_map(|(slot, _)| slot.missing.as_ref());
+                say(why.map(SlotError::to_string), &mut said);
                 tell.send_if_modified(|old| {
                     let new = *old != found;
                     *old = found;
@@ -149,10 +158,7 @@ async fn look(
                 });
             }
             Err::<_, String>(why) => {
-                if said != why {
-                    eprintln!("cgpu-dra: cannot keep the slots: {why}");
-                    said = why;
-                }
+                say(Some(why), &mut said);
                 // Those that were there are there, and cannot be used.
                 tell.send_if_modified(|old| {
                     let new = old.iter().any(|(_, sound)| *sound);

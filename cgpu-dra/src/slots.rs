@@ -8,7 +8,7 @@ use crate::{
     names::device,
     node::{Node, Places},
     quantity,
-    tenants::{adjust, make, said, TenantError},
+    tenants::{adjust, make, said, set_sizes, TenantError},
 };
 use cgpu_client::{
     cdi::{self, Spec, Surroundings, Tenant},
@@ -17,11 +17,16 @@ use cgpu_client::{
     size::Bytes,
 };
 use cgpu_uapi::{
-    capability, mig, text, Gpu, InstanceKey, ManagedMode, Name, Priority, MAX_INSTANCES_PER_GPU,
-    WEIGHT_MAX,
+    capability, mig, text, Gpu, Instance, InstanceKey, ManagedMode, Name, Priority,
+    MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
 use nix::errno::Errno;
-use std::{collections::BTreeSet, fs, str::FromStr, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    fs,
+    str::FromStr,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 /// Vendor and class of the slots' CDI devices.
 pub const CDI_KIND: &str = "cgpu.io/slot";
@@ -120,6 +125,8 @@ pub struct Slot {
     pub profile: String,
     /// PCI address of its GPU.
     pub pci: String,
+    /// Why its instance could not be made, if it is not there.
+    pub missing: Option<SlotError>,
     share: Share,
 }
 
@@ -197,6 +204,7 @@ fn slot(profile: &Profile, gpu: &Gpu, n: u32) -> Slot {
         id: format!("{}-{device}-{n}", profile.name),
         profile: profile.name.clone(),
         pci: text(&gpu.pci).to_owned(),
+        missing: None,
         share: Share {
             request: String::new(),
             device,
@@ -217,6 +225,8 @@ pub struct Slots {
     node: Arc<dyn Node>,
     places: Places,
     profiles: Vec<Profile>,
+    /// One change at a time.
+    turn: Mutex<()>,
 }
 
 impl Slots {
@@ -226,6 +236,7 @@ impl Slots {
             node,
             places,
             profiles,
+            turn: Mutex::new(()),
         }
     }
 
@@ -239,12 +250,18 @@ impl Slots {
     }
 
     /// Has all slots be there, and their CDI file say what is true of the node now, and gives them
-    /// back. Slots of profiles that are gone are removed once nobody uses them. Without slots there
-    /// is no file. If the node's libraries cannot be read, no slot can be used.
+    /// back. Slots of profiles that are gone are removed once nobody uses them, and those that are
+    /// larger than their profile shrink then: others may need the room. Without slots there is no
+    /// file. If the node's libraries cannot be read, no slot can be used.
     pub fn keep(&self) -> Result<Vec<Slot>, SlotError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.keep_all()
+    }
+
+    fn keep_all(&self) -> Result<Vec<Slot>, SlotError> {
         let control = self.control()?;
         let gpus = control.gpus().map_err(TenantError::Control)?;
-        let slots = plan(&self.profiles, &gpus)?;
+        let mut slots = plan(&self.profiles, &gpus)?;
         let there = control.instances().map_err(TenantError::Control)?;
         let wanted: BTreeSet<_> = slots.iter().filter_map(|s| Some(s.key()?.name.0)).collect();
         for instance in &there {
@@ -254,10 +271,20 @@ impl Slots {
                 let _ = control.destroy(&instance.key);
             }
         }
+        let of = |slot: &Slot| {
+            let name = slot.key()?.name;
+            there.iter().find(|i| i.key.name.0 == name.0)
+        };
         for slot in &slots {
-            let key = slot.key().ok_or_else(|| failed(slot, Errno::EILSEQ))?;
-            if !there.iter().any(|i| i.key.name.0 == key.name.0) {
-                make(&*control, key, &slot.share, 0).map_err(|e| failed(slot, e))?;
+            if let Some(instance) = of(slot).filter(|i| !is_open(i)) {
+                shrink(&*control, instance, &slot.share);
+            }
+        }
+        for slot in &mut slots {
+            if of(slot).is_none() {
+                let key = slot.key().ok_or(Errno::EILSEQ);
+                let made = key.and_then(|key| make(&*control, key, &slot.share, 0));
+                slot.missing = made.err().map(|errno| failed(slot, errno));
             }
         }
         let file = self.places.cdi.join(pods::SLOTS_FILE);
@@ -305,13 +332,36 @@ impl Slots {
         let [id] = ids else {
             return Err(SlotError::Several(ids.len()));
         };
-        let slots = self.keep()?;
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.keep_all()?;
         let slot = slots.iter().find(|slot| slot.id == *id);
         let slot = slot.ok_or_else(|| SlotError::Unknown(id.chars().take(63).collect()))?;
+        if let Some(why) = &slot.missing {
+            return Err(why.clone());
+        }
         let key = slot.key().ok_or_else(|| failed(slot, Errno::EILSEQ))?;
         let control = self.control()?;
         adjust(&*control, key, &slot.share, 0).map_err(|e| failed(slot, e))?;
         Ok(slot.cdi_id())
+    }
+}
+
+/// Whether a program has the instance open.
+fn is_open(instance: &Instance) -> bool {
+    instance.open_files + instance.tenant_open_files > 0
+}
+
+/// Takes from an instance what it has beyond its share.
+fn shrink(control: &dyn Control, instance: &Instance, share: &Share) {
+    let (memory_bytes, weight) = (instance.memory_limit_bytes, instance.weight);
+    if memory_bytes > share.memory_bytes || weight > share.weight {
+        let less = Share {
+            memory_bytes: memory_bytes.min(share.memory_bytes),
+            weight: weight.min(share.weight),
+            ..share.clone()
+        };
+        // What does not shrink is in the way of others, which say so.
+        let _ = set_sizes(control, instance.key, &less, 0);
     }
 }
 

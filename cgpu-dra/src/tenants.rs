@@ -432,7 +432,8 @@ pub(crate) fn adjust(
     set_compute(control, key, share)
 }
 
-fn set_sizes(
+/// Sets its limit and its weight.
+pub(crate) fn set_sizes(
     control: &dyn Control,
     key: InstanceKey,
     share: &Share,

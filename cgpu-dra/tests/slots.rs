@@ -308,6 +308,57 @@ async fn slots_of_removed_profile_are_removed() {
     assert_eq!(limits, [4 * GIB, 4 * GIB]);
 }
 
+#[tokio::test]
+async fn smaller_slots_make_room_for_more() {
+    let node = FakeNode::new(1);
+    let large = "8g=64Gi:40:2".parse().expect("read");
+    let before = Slots::new(node.clone(), node.places(), vec![large]);
+    before.keep().expect("kept");
+    // A container has one.
+    let used = |files| node.with(|s| s.instances[0].tenant_open_files = files);
+    used(1);
+    let kubelet = Registry::start(&node);
+    let _running = run(&node, &["8g=32Gi:20:4"]);
+    let mut plugin = kubelet.plugin("cgpu.io/gpu-8g").await;
+    let listed = devices(&mut plugin, |found| found.len() == 4).await;
+    // Only the one that has no room cannot be used.
+    let bad: Vec<_> = listed.iter().filter(|d| d.1 != "Healthy").collect();
+    assert_eq!(bad, [&("8g-gpu-0-3".to_owned(), "Unhealthy".to_owned())]);
+    let sizes = || node.limits().iter().map(|l| l.2 / GIB).collect::<Vec<_>>();
+    assert_eq!(sizes(), [64, 32, 32]);
+    let refused = plugin
+        .call::<AllocateResponse>(ALLOCATE, &ask_for(&["8g-gpu-0-3"]))
+        .await;
+    assert_eq!(refused, Err("9".to_owned()));
+    plugin
+        .call::<AllocateResponse>(ALLOCATE, &ask_for(&["8g-gpu-0-2"]))
+        .await
+        .expect("given");
+    used(0);
+    let healthy = |found: &[(String, String)]| found.iter().all(|d| d.1 == "Healthy");
+    devices(&mut plugin, healthy).await;
+    assert_eq!(sizes(), [32, 32, 32, 32]);
+    assert!(node.with(|s| s.instances.iter().all(|i| i.weight == 20)));
+}
+
+#[test]
+fn slots_are_kept_by_one_at_a_time() {
+    let node = FakeNode::new(2);
+    let profile = "1g=1Gi:1:20".parse().expect("read");
+    let slots = Slots::new(node.clone(), node.places(), vec![profile]);
+    let at_once = std::sync::Barrier::new(8);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                at_once.wait();
+                let kept = slots.keep().expect("kept");
+                assert!(kept.iter().all(|slot| slot.missing.is_none()), "{kept:?}");
+            });
+        }
+    });
+    assert_eq!(node.limits().len(), 40);
+}
+
 #[test]
 fn a_module_loaded_anew_is_mounted_again() {
     let node = FakeNode::new(1);
