@@ -4,7 +4,7 @@
 //! plugins when it starts, so they register again whenever its socket is another one.
 
 use crate::{
-    failures::Failures,
+    failures::{Failures, PATIENCE},
     node::{Node, Places},
     proto::{
         AllocateRequest, AllocateResponse, CdiDevice, ContainerAnswer, Nothing, PluginDevice,
@@ -126,6 +126,13 @@ fn say(why: Option<String>, said: &mut Option<String>) {
     *said = why;
 }
 
+/// Has those that were there be there, and not be used. Says whether that is news.
+fn none_is_sound(devices: &mut Devices) -> bool {
+    let news = devices.iter().any(|(_, sound)| *sound);
+    devices.iter_mut().for_each(|(_, sound)| *sound = false);
+    news
+}
+
 /// Keeps the slots and says how they are, for as long as it is polled.
 async fn look(
     node: Arc<dyn Node>,
@@ -136,7 +143,7 @@ async fn look(
     let mut said = None;
     loop {
         let (node, slots, failures) = (node.clone(), slots.clone(), failures.clone());
-        let found = tokio::task::spawn_blocking(move || {
+        let mut found = tokio::task::spawn_blocking(move || {
             driver_answers(&*node)?;
             failures.note_load(node.driver_load());
             let failed = failures.all();
@@ -147,7 +154,19 @@ async fn look(
             };
             Ok(kept.into_iter().map(with_health).collect::<Devices>())
         });
-        match found.await.unwrap_or_else(|e| Err(e.to_string())) {
+        let soon = tokio::time::timeout(PATIENCE, &mut found).await;
+        let found = match soon {
+            Ok(found) => found,
+            Err(_) => {
+                say(
+                    Some("the NVIDIA driver does not answer".to_owned()),
+                    &mut said,
+                );
+                tell.send_if_modified(none_is_sound);
+                found.await
+            }
+        };
+        match found.unwrap_or_else(|e| Err(e.to_string())) {
             Ok(found) => {
                 let why = found.iter().find_map(|(slot, _)| slot.missing.as_ref());
                 say(why.map(SlotError::to_string), &mut said);
@@ -159,12 +178,7 @@ async fn look(
             }
             Err::<_, String>(why) => {
                 say(Some(why), &mut said);
-                // Those that were there are there, and cannot be used.
-                tell.send_if_modified(|old| {
-                    let new = old.iter().any(|(_, sound)| *sound);
-                    old.iter_mut().for_each(|(_, sound)| *sound = false);
-                    new
-                });
+                tell.send_if_modified(none_is_sound);
             }
         }
         tokio::time::sleep(PERIOD).await;

@@ -4,7 +4,7 @@
 use crate::{
     apiserver::sentence,
     config::Allowed,
-    failures::{xid, Failures},
+    failures::{xid, Failures, PATIENCE},
     keeper::Keeper,
     kubelet::{Health, Kubelet, Lookup},
     metrics::Metrics,
@@ -86,6 +86,16 @@ async fn tell_figures(
     Ok(metrics.serve(listener).boxed())
 }
 
+/// Removes what instances are nobody's. If the driver does not answer soon, it goes on meanwhile.
+async fn remove_strays(tenants: Arc<Tenants>) {
+    let removal = tokio::task::spawn_blocking(move || match tenants.remove_strays() {
+        Ok(kept) if kept.is_empty() => {}
+        Ok(kept) => eprintln!("cgpu-dra: in use without a claim: {}", kept.join(", ")),
+        Err(error) => eprintln!("cgpu-dra: {error}"),
+    });
+    let _ = tokio::time::timeout(PATIENCE, removal).await;
+}
+
 /// Runs the driver until it is stopped. Instances stay: their containers run on.
 pub async fn run(
     client: Client,
@@ -96,11 +106,7 @@ pub async fn run(
     let places = settings.places.clone();
     let tenants = Tenants::open(node.clone(), places.clone(), settings.overcommit);
     let tenants = Arc::new(tenants.map_err(DriverError::Path)?);
-    match tenants.remove_strays() {
-        Ok(kept) if kept.is_empty() => {}
-        Ok(kept) => eprintln!("cgpu-dra: in use without a claim: {}", kept.join(", ")),
-        Err(error) => eprintln!("cgpu-dra: {error}"),
-    }
+    remove_strays(tenants.clone()).await;
     let failures = Failures::at(places.state.join("failed"));
     let changed = Arc::new(Notify::new());
     let (tell, health) = watch::channel(Health::new());

@@ -170,13 +170,14 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// Whether it is gone after a look, in which it answered or did not.
-    pub fn is_gone(&mut self, answers: bool, now: Instant) -> bool {
+    /// Whether it is gone after a look that began then, in which it answered, did not, or has not
+    /// yet.
+    pub fn is_gone(&mut self, answers: bool, began: Instant, now: Instant) -> bool {
         if answers {
             self.silent_since = None;
             return false;
         }
-        let since = *self.silent_since.get_or_insert(now);
+        let since = *self.silent_since.get_or_insert(began);
         now.duration_since(since) >= PATIENCE
     }
 }
@@ -262,12 +263,19 @@ mod tests {
     #[test]
     fn one_failed_look_is_no_absence() {
         let (mut driver, began) = (Presence::default(), Instant::now());
-        let after = |seconds| began + Duration::from_secs(seconds);
-        assert!(!driver.is_gone(false, after(0)));
-        assert!(!driver.is_gone(true, after(2)));
-        assert!(!driver.is_gone(false, after(100)));
-        assert!(!driver.is_gone(false, after(104)));
-        assert!(driver.is_gone(false, after(106)));
-        assert!(!driver.is_gone(true, after(108)));
+        let mut is_gone = |answers, began_after, after| {
+            let at = |seconds| began + Duration::from_secs(seconds);
+            driver.is_gone(answers, at(began_after), at(after))
+        };
+        assert!(!is_gone(false, 0, 0));
+        assert!(!is_gone(true, 2, 2));
+        assert!(!is_gone(false, 100, 100));
+        assert!(!is_gone(false, 104, 104));
+        assert!(is_gone(false, 106, 106));
+        assert!(!is_gone(true, 108, 108));
+        // One look that takes long.
+        assert!(!is_gone(false, 110, 112));
+        assert!(is_gone(false, 110, 116));
+        assert!(!is_gone(true, 110, 120));
     }
 }

@@ -24,7 +24,11 @@ use std::{
     sync::Arc,
     time::{self, Duration},
 };
-use tokio::{sync::Notify, task::JoinHandle, time::Instant};
+use tokio::{
+    sync::{Notify, Semaphore},
+    task::JoinHandle,
+    time::Instant,
+};
 
 /// How often the instances of a claim are looked at.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -32,6 +36,8 @@ const PERIOD: Duration = Duration::from_secs(2);
 const WATCH: u32 = 280;
 /// Wait after an error.
 const WAIT: Duration = Duration::from_secs(5);
+/// Of those who ask the control device about their claims.
+static TURNS: Semaphore = Semaphore::const_new(4);
 
 /// Follows the claims of a node.
 pub struct Keeper {
@@ -169,7 +175,7 @@ impl Following {
     /// Does what the claim asks for, and writes to it what is.
     async fn step(&mut self, claim: &ResourceClaim) -> kube::Result<()> {
         self.resize(claim).await;
-        let Some(moment) = self.moment() else {
+        let Some(moment) = self.moment().await else {
             return Ok(());
         };
         let before = claim.status.as_ref().and_then(|s| s.devices.as_deref());
@@ -197,7 +203,8 @@ impl Following {
     /// Follows the claim's wish for another size, if it is time to.
     async fn resize(&mut self, claim: &ResourceClaim) {
         let asked = Resize::of(claim);
-        let Ok(instances) = self.keeper.tenants.instances(&self.uid) else {
+        let instances = self.ask(|tenants, uid| tenants.instances(uid)).await;
+        let Ok(Ok(instances)) = instances else {
             return;
         };
         let was_resized = status::was_resized(claim);
@@ -207,17 +214,15 @@ impl Following {
         {
             return;
         }
-        let tenants = self.keeper.tenants.clone();
-        let uid = self.uid.clone();
         let outcome = match asked.clone() {
             Err(why) => Err(why),
             Ok(Resize {
                 memory_bytes,
                 weight,
             }) => {
-                let done = move || tenants.resize(&uid, memory_bytes, weight);
-                let done = tokio::task::spawn_blocking(done).await;
-                done.unwrap_or_else(|e| Err(e.to_string()))
+                let done =
+                    move |tenants: &Tenants, uid: &Uid| tenants.resize(uid, memory_bytes, weight);
+                self.ask(done).await.and_then(|done| done)
             }
         };
         self.wish
@@ -225,13 +230,31 @@ impl Following {
         self.resized = Some(outcome);
     }
 
-    fn moment(&self) -> Option<Moment> {
-        let control = self.keeper.tenants.instances(&self.uid).ok()?;
+    async fn moment(&self) -> Option<Moment> {
+        let read =
+            |tenants: &Tenants, uid: &Uid| Some((tenants.instances(uid).ok()?, tenants.compute()));
+        let (instances, compute) = self.ask(read).await.ok()??;
         Some(Moment {
-            instances: control,
-            compute: self.keeper.tenants.compute().unwrap_or_default(),
+            instances,
+            compute: compute.unwrap_or_default(),
             resized: self.resized.clone(),
         })
+    }
+
+    /// Asks the control device in a thread that may wait for the driver. Few do so at once: threads
+    /// of all claims would leave none for the rest of this program.
+    async fn ask<T, F>(&self, question: F) -> Result<T, String>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Tenants, &Uid) -> T + Send + 'static,
+    {
+        let turn = TURNS.acquire().await.map_err(|e| e.to_string())?;
+        let (tenants, uid) = (self.keeper.tenants.clone(), self.uid.clone());
+        let answer = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            question(&tenants, &uid)
+        });
+        answer.await.map_err(|e| e.to_string())
     }
 
     /// The claim is gone. The kubelet unprepares it; if it has forgotten that, this is done here.
@@ -240,9 +263,8 @@ impl Following {
         if since.elapsed() < self.keeper.grace {
             return;
         }
-        let (tenants, uid) = (self.keeper.tenants.clone(), self.uid.clone());
         // While programs run, it is in use, and is tried again.
-        let removed = tokio::task::spawn_blocking(move || tenants.unprepare(&uid)).await;
+        let removed = self.ask(|tenants, uid| tenants.unprepare(uid)).await;
         if matches!(removed, Ok(Ok(()))) {
             eprintln!(
                 "cgpu-dra: the claim {}/{} was gone; its instance {} is removed",

@@ -195,7 +195,10 @@ impl Kubelet {
                 let found = (self.lookup)(claim.namespace, claim.name).await;
                 let found = found.map_err(|why| ClaimError::Lookup(called.clone(), why))?;
                 let found = found.ok_or(ClaimError::Missing(called))?;
-                let inventory = self.tenants.inventory().map_err(TenantError::Control)?;
+                let tenants = self.tenants.clone();
+                let inventory = tokio::task::spawn_blocking(move || tenants.inventory()).await;
+                let inventory = inventory.map_err(|_| ClaimError::Worker)?;
+                let inventory = inventory.map_err(TenantError::Control)?;
                 plan(&found, &uid, &self.pool, &inventory, self.allowed)?
             }
         };

@@ -22,6 +22,9 @@ use tokio::{
     sync::watch,
 };
 
+/// How long the program waits at its end for what has begun.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
 /// Kubernetes DRA driver of cgpu: gives pods shares of this node's GPUs.
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
@@ -178,7 +181,12 @@ fn main() -> ExitCode {
         }
     };
     let ended = match runtime {
-        Ok(runtime) => runtime.block_on(work),
+        Ok(runtime) => {
+            let ended = runtime.block_on(work);
+            // A thread that waits for the driver may wait for ever.
+            runtime.shutdown_timeout(LAST_WAIT);
+            ended
+        }
         Err(error) => Err(format!("cannot start: {error}")),
     };
     match ended {

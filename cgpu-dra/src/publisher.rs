@@ -23,12 +23,13 @@ use kube::{
     api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams},
     Api, Client,
 };
+use nix::errno::Errno;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinHandle};
 
 /// How often the GPUs are looked at. A look is some calls of the control device.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -38,6 +39,9 @@ const WATCH: u32 = 280;
 const SHORTEST_WAIT: Duration = Duration::from_millis(250);
 /// Longest wait after errors.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// A look at the GPUs, in a thread that may wait for the driver.
+type Look = JoinHandle<Result<Inventory, Errno>>;
 
 /// Publishes the GPUs of a node.
 pub struct Publisher {
@@ -49,6 +53,8 @@ pub struct Publisher {
     /// The GPUs when the driver last answered.
     last: Inventory,
     presence: Presence,
+    /// A look at the GPUs that has not ended, and when it began.
+    looking: Option<(Look, Instant)>,
     /// The devices of the slice that was there before the driver first answered.
     before: Vec<Device>,
     /// The devices that were sent, and those that the apiserver kept.
@@ -74,6 +80,7 @@ impl Publisher {
             health,
             last: Inventory::default(),
             presence: Presence::default(),
+            looking: None,
             before: vec![],
             sent: None,
             generation: 0,
@@ -121,7 +128,7 @@ impl Publisher {
                 self.before = devices;
             }
         }
-        let devices = self.look();
+        let devices = self.look().await;
         let version = self.reconcile(devices).await?;
         let watched = WatchParams::default()
             .fields(&self.selector())
@@ -137,13 +144,13 @@ impl Publisher {
                         if let WatchEvent::Error(status) = event? {
                             return Err(kube::Error::Api(status));
                         }
-                        let devices = self.look();
+                        let devices = self.look().await;
                         self.reconcile(devices).await?;
                     }
                     None => return Ok(()),
                 },
                 _ = tick.tick() => {
-                    let devices = self.look();
+                    let devices = self.look().await;
                     if self.sent.as_ref().is_none_or(|(sent, _)| *sent != devices) {
                         self.reconcile(devices).await?;
                     }
@@ -152,11 +159,31 @@ impl Publisher {
         }
     }
 
+    /// Looks at the GPUs, unless a look that began earlier has not ended. Gives back what was found
+    /// if the driver answers soon, and when that look began.
+    async fn read(&mut self) -> (Option<Inventory>, Instant) {
+        let tenants = self.tenants.clone();
+        let begin = || {
+            let look = tokio::task::spawn_blocking(move || tenants.inventory());
+            (look, Instant::now())
+        };
+        let (mut look, began) = self.looking.take().unwrap_or_else(begin);
+        match tokio::time::timeout(PERIOD, &mut look).await {
+            Ok(read) => {
+                let read = read.ok().and_then(Result::ok);
+                (read.filter(|found| !found.driver.is_empty()), began)
+            }
+            Err(_) => {
+                self.looking = Some((look, began));
+                (None, began)
+            }
+        }
+    }
+
     /// The devices as they are now. A GPU whose driver has gone stays, as one that has failed.
-    fn look(&mut self) -> Vec<Device> {
-        let read = self.tenants.inventory();
-        let read = read.ok().filter(|found| !found.driver.is_empty());
-        let gone = self.presence.is_gone(read.is_some(), Instant::now());
+    async fn look(&mut self) -> Vec<Device> {
+        let (read, began) = self.read().await;
+        let gone = self.presence.is_gone(read.is_some(), began, Instant::now());
         if let Some(inventory) = read {
             self.last = inventory;
             self.failures.note_load(self.tenants.driver_load());

@@ -33,6 +33,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         Arc, Mutex,
     },
+    time::{Duration, Instant},
 };
 use tokio::sync::{watch, Notify};
 
@@ -268,6 +269,23 @@ async fn a_prepared_claim_outlives_driver_and_apiserver() {
     );
     assert_eq!(second.unprepare().await, "");
     assert!(node.limits().is_empty());
+}
+
+/// Others are answered while a call of the driver does not come back.
+#[tokio::test]
+async fn a_stuck_call_holds_up_itself_alone() {
+    let node = FakeNode::new(1);
+    let mut driver = start(&node, &known(one_share())).await;
+    node.stuck.store(true, Ordering::Relaxed);
+    let (began, soon) = (Instant::now(), Duration::from_secs(1));
+    let stuck = tokio::time::timeout(soon, driver.prepare()).await;
+    assert!(stuck.is_err(), "{stuck:?}");
+    let mut other = TestKubelet::register(&node.places().registry).await;
+    // The call of the fake driver is stuck for longer.
+    assert!(began.elapsed() < Duration::from_secs(50), "it has waited");
+    node.stuck.store(false, Ordering::Relaxed);
+    let answer = other.prepare("team-a", "train", UID).await;
+    assert_eq!((answer.error.as_str(), node.limits().len()), ("", 1));
 }
 
 /// A newer version has written it, before it was taken back.

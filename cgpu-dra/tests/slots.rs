@@ -290,6 +290,11 @@ async fn slots_of_failed_gpu_are_unhealthy() {
     devices(&mut plugin, |found| one_is(found, "Unhealthy")).await;
     node.driver_gone.store(false, Ordering::Relaxed);
     devices(&mut plugin, |found| one_is(found, "Healthy")).await;
+    // A call that does not come back.
+    node.stuck.store(true, Ordering::Relaxed);
+    devices(&mut plugin, |found| one_is(found, "Unhealthy")).await;
+    node.stuck.store(false, Ordering::Relaxed);
+    devices(&mut plugin, |found| one_is(found, "Healthy")).await;
 }
 
 #[tokio::test]

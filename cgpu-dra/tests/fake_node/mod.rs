@@ -11,6 +11,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         Arc, Mutex, PoisonError,
     },
+    time::{Duration, Instant},
 };
 
 /// The node. Its folder goes with it.
@@ -19,6 +20,8 @@ pub(crate) struct FakeNode {
     pub(crate) state: Arc<Mutex<ControlState>>,
     /// The driver answers nothing.
     pub(crate) driver_gone: AtomicBool,
+    /// The driver keeps callers waiting.
+    pub(crate) stuck: AtomicBool,
     /// Which load of the driver this is.
     pub(crate) driver_load: AtomicU64,
     /// The proxy nodes are mounted.
@@ -37,6 +40,7 @@ impl FakeNode {
             root,
             state: Arc::new(Mutex::new(ControlState::new(gpus))),
             driver_gone: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
             driver_load: AtomicU64::new(1),
             mounted: AtomicBool::new(false),
             hook_missing: AtomicBool::new(false),
@@ -89,6 +93,14 @@ impl Drop for FakeNode {
 
 impl Node for FakeNode {
     fn control(&self) -> Result<Box<dyn Control>, Errno> {
+        let began = Instant::now();
+        while self.stuck.load(Ordering::Relaxed) {
+            // A test that is stuck itself ends.
+            if began.elapsed() > Duration::from_secs(60) {
+                return Err(Errno::ETIMEDOUT);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
         if self.driver_gone.load(Ordering::Relaxed) {
             return Err(Errno::ENODEV);
         }

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The watch of a claim, at an apiserver of the test that has forgotten the claim's own version.
+//! The driver at an apiserver of the test, which has forgotten the claim's own version and keeps no
+//! slice.
 
 mod fake_node;
 
 use cgpu_dra::{
     claims::{Plan, Share},
+    failures::{Failure, Failures},
     keeper::Keeper,
+    kubelet::Health,
     names::Uid,
+    publisher::Publisher,
     tenants::Tenants,
     web,
 };
 use fake_node::FakeNode;
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http::{Method, Request, StatusCode};
 use hyper::body::Bytes;
 use kube::{Client, Config};
 use serde_json::{json, Value};
@@ -23,7 +26,10 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tokio::{net::TcpListener, sync::Notify};
+use tokio::{
+    net::TcpListener,
+    sync::{watch, Notify},
+};
 
 const UID: &str = "7b2ea4b2-0000-4000-8000-00000000000f";
 
@@ -72,65 +78,62 @@ fn answer(request: &Request<Bytes>, gone: bool) -> Value {
         "message": "too old resource version: 5 (8000)", "reason": "Expired", "code": 410}})
 }
 
+/// An apiserver that gives these answers. It runs for as long as the test does.
+async fn serve<F>(answer: F) -> Client
+where
+    F: Fn(&Request<Bytes>) -> Value + Clone + Send + Sync + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = listener.local_addr().expect("an address");
+    let handler = move |request: Request<Bytes>| {
+        let text = format!("{}\n", answer(&request));
+        std::future::ready(web::response(StatusCode::OK, "application/json", text))
+    };
+    tokio::spawn(web::serve(listener, None, handler));
+    let at = format!("http://{address}").parse().expect("an address");
+    Client::try_from(Config::new(at)).expect("a client")
+}
+
 #[tokio::test]
 async fn unchanged_claims_are_watched_without_haste() {
     let node = FakeNode::new(1);
     let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
     let uid = Uid::new(UID).expect("a uid");
     tenants.prepare(&uid, &plan()).expect("prepared");
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-    let address = listener.local_addr().expect("an address");
     let asked: Arc<Mutex<Vec<(Instant, String)>>> = Arc::default();
     let gone = Arc::new(AtomicBool::new(false));
     let (noted, is_gone) = (asked.clone(), gone.clone());
-    let handler = move |request: Request<Bytes>| {
+    let client = serve(move |request| {
         let path = request.uri().to_string();
-        let answer: Response<Full<Bytes>> = web::response(
-            StatusCode::OK,
-            "application/json",
-            format!("{}\n", answer(&request, is_gone.load(Ordering::Relaxed))),
-        );
         noted.lock().expect("held").push((Instant::now(), path));
-        std::future::ready(answer)
-    };
-    let server = tokio::spawn(web::serve(listener, None, handler));
-    let at = format!("http://{address}").parse().expect("an address");
+        answer(request, is_gone.load(Ordering::Relaxed))
+    });
     let keeper = Keeper {
-        client: Client::try_from(Config::new(at)).expect("a client"),
+        client: client.await,
         pool: "node1".to_owned(),
         tenants: Arc::new(tenants),
         changed: Arc::new(Notify::new()),
         grace: Duration::ZERO,
     };
     let running = tokio::spawn(keeper.run());
-    let watches = || {
+    let asked_with = |what: &str| {
         let asked = asked.lock().expect("held").clone();
-        asked
-            .into_iter()
-            .filter(|a| a.1.contains("watch=true"))
-            .collect::<Vec<_>>()
+        let with: Vec<_> = asked.into_iter().filter(|a| a.1.contains(what)).collect();
+        with
     };
     let began = Instant::now();
-    while watches().len() < 2 {
+    while asked_with("watch=true").len() < 2 {
         assert!(began.elapsed() < Duration::from_secs(90), "{asked:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let watches = watches();
+    let watches = asked_with("watch=true");
     for (_, watch) in &watches {
         assert!(watch.contains("resourceVersion=9000"), "{watch}");
     }
-    assert!(
-        watches[1].0 - watches[0].0 >= Duration::from_secs(1),
-        "{watches:?}"
-    );
+    let pause = watches[1].0 - watches[0].0;
+    assert!(pause >= Duration::from_secs(1), "{watches:?}");
     // What the claim has is written once, and the instance stays.
-    let patches = asked
-        .lock()
-        .expect("held")
-        .iter()
-        .filter(|a| a.1.contains("/status"))
-        .count();
-    assert_eq!((patches, node.limits().len()), (1, 1));
+    assert_eq!((asked_with("/status").len(), node.limits().len()), (1, 1));
     gone.store(true, Ordering::Relaxed);
     while !node.limits().is_empty() || !node.journal().is_empty() {
         assert!(began.elapsed() < Duration::from_secs(180), "{asked:?}");
@@ -138,5 +141,44 @@ async fn unchanged_claims_are_watched_without_haste() {
     }
     assert!(node.cdi_files().is_empty());
     running.abort();
-    server.abort();
+}
+
+/// An apiserver that keeps no slice, and whose watches end at once.
+fn without_slices(request: &Request<Bytes>) -> Value {
+    if request.method() == Method::POST {
+        return serde_json::from_slice(request.body()).expect("a slice");
+    }
+    let query = request.uri().query().unwrap_or_default();
+    if query.contains("watch=true") {
+        return json!({"type": "BOOKMARK", "object": {"apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice", "metadata": {"resourceVersion": "2", "annotations": {}}}});
+    }
+    if request.uri().path().contains("/nodes/") {
+        return json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node1"}});
+    }
+    json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList", "items": [],
+        "metadata": {"resourceVersion": "1"}})
+}
+
+/// Nothing else of this program waits for it.
+#[tokio::test]
+async fn stuck_driver_is_gone() {
+    let node = FakeNode::new(1);
+    let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
+    let failures = Failures::at(node.places().state.join("failed"));
+    let (tell, mut health) = watch::channel(Health::new());
+    let client = serve(without_slices).await;
+    let publisher = Publisher::new(client, "node1", Arc::new(tenants), failures, tell);
+    let running = tokio::spawn(publisher.run());
+    for gone in [None, Some(Failure::DriverGone), None] {
+        node.stuck.store(gone.is_some(), Ordering::Relaxed);
+        let is = |now: &Health| now.get("gpu-0") == Some(&gone);
+        let began = Instant::now();
+        let told = tokio::time::timeout(Duration::from_secs(40), health.wait_for(is));
+        assert!(told.await.is_ok(), "{gone:?} is not told");
+        if gone.is_some() {
+            assert!(began.elapsed() > Duration::from_secs(3), "no patience");
+        }
+    }
+    running.abort();
 }
