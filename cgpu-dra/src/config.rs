@@ -17,6 +17,8 @@ use serde_json::Value;
 pub const API_VERSION: &str = "cgpu.io/v1alpha1";
 /// `kind` of the parameters.
 pub const KIND: &str = "GpuConfig";
+/// The burst of a GPU whose operator has set none, milliseconds.
+pub const BURST_MS: u32 = 200;
 /// Longest part of a text of a user that a message repeats.
 const SHOWN: usize = 200;
 
@@ -54,6 +56,8 @@ pub struct Allowed {
     pub capabilities: Capabilities,
     /// The priority.
     pub priority: Priority,
+    /// The burst, milliseconds. Neighbours wait for it.
+    pub burst_ms: u32,
 }
 
 impl Default for Allowed {
@@ -62,17 +66,19 @@ impl Default for Allowed {
         Self {
             capabilities: Capabilities(COMPUTE | UTILITY | VIDEO),
             priority: Priority::Normal,
+            burst_ms: BURST_MS,
         }
     }
 }
 
 impl Allowed {
-    /// The default and what the operator adds to it.
-    pub fn with(more: Option<Capabilities>, priority: Priority) -> Self {
+    /// The operator's words, and the default's capabilities.
+    pub fn with(more: Option<Capabilities>, priority: Priority, burst_ms: u32) -> Self {
         let more = more.map_or(0, |more| more.0);
         Self {
             capabilities: Capabilities(Self::default().capabilities.0 | more),
             priority,
+            burst_ms,
         }
     }
 
@@ -81,6 +87,7 @@ impl Allowed {
         Self {
             capabilities: class.capabilities.unwrap_or(self.capabilities),
             priority: class.priority.unwrap_or(self.priority),
+            burst_ms: class.burst_ms.unwrap_or(self.burst_ms),
         }
     }
 }
@@ -168,6 +175,8 @@ impl GpuConfig {
             format!("the capabilities {beyond}")
         } else if claim.priority.is_some_and(|p| p > most.priority) {
             "a high priority".to_owned()
+        } else if let Some(burst) = claim.burst_ms.filter(|burst| *burst > most.burst_ms) {
+            format!("a burst of {burst} ms, above {} ms", most.burst_ms)
         } else {
             return Ok(self.overridden_by(claim));
         };
@@ -243,8 +252,10 @@ mod tests {
     #[test]
     fn no_claim_exceeds_its_class() {
         let plain = Allowed::default();
-        let more = Allowed::with(Some("profiling".parse().expect("read")), Priority::High);
+        let profiling = Some("profiling".parse().expect("read"));
+        let more = Allowed::with(profiling, Priority::High, 1000);
         let (high, none) = (json!({"priority": "high"}), json!({}));
+        let burst = |ms: u32| json!({ "burstMs": ms });
         let caps = |words: &[&str]| json!({ "capabilities": words });
         for (class, claim, allowed) in [
             (&none, &none, plain),
@@ -254,6 +265,10 @@ mod tests {
             (&high, &json!({"priority": "normal"}), plain),
             (&high, &high, plain),
             (&caps(&["compute", "rdma"]), &caps(&["rdma"]), plain),
+            (&none, &burst(200), plain),
+            (&none, &burst(1000), more),
+            (&burst(500), &burst(500), plain),
+            (&burst(500), &none, plain),
         ] {
             let got = asked(class.clone(), claim.clone(), allowed);
             assert!(got.is_ok(), "{class} {claim}: {got:?}");
@@ -276,6 +291,9 @@ mod tests {
                 "a high priority",
             ),
             (&caps(&["compute"]), &caps(&["utility"]), more, "utility"),
+            (&burst(100), &burst(101), more, "above 100 ms"),
+            (&none, &burst(201), plain, "a burst of 201 ms, above 200 ms"),
+            (&none, &burst(1001), more, "above 1000 ms"),
         ] {
             let why = asked(class.clone(), claim.clone(), allowed).expect_err("refused");
             assert!(why.contains(said), "{class} {claim}: {why}");

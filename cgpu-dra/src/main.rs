@@ -4,7 +4,7 @@
 
 use cgpu_client::{capabilities::Capabilities, pods};
 use cgpu_dra::{
-    config::Allowed,
+    config::{Allowed, BURST_MS},
     device_plugin::{self, PluginSettings},
     driver::{run, watch_log, Settings},
     failures::Failures,
@@ -13,7 +13,7 @@ use cgpu_dra::{
     web,
     webhook::Webhook,
 };
-use cgpu_uapi::Priority;
+use cgpu_uapi::{Priority, BURST_MS_MAX};
 use clap::{Args, Parser, Subcommand};
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
@@ -92,6 +92,11 @@ struct DriverOptions {
     /// DeviceClass that names them.
     #[arg(long, value_name = "SET,…")]
     allow_capabilities: Option<Capabilities>,
+    /// The longest burst that any claim may ask for, milliseconds. A longer one takes a DeviceClass
+    /// that names it, because neighbours wait for it.
+    #[arg(long, value_name = "MS", default_value_t = BURST_MS,
+        value_parser = clap::value_parser!(u32).range(..=i64::from(BURST_MS_MAX)))]
+    allow_burst: u32,
     #[command(flatten)]
     allow: AllowOptions,
     /// How long a claim that is gone keeps instances that nobody uses, seconds.
@@ -238,7 +243,11 @@ async fn drive(options: DriverOptions) -> Result<(), String> {
         node,
         places,
         overcommit: options.overcommit,
-        allowed: Allowed::with(options.allow_capabilities, options.allow.allow_priority),
+        allowed: Allowed::with(
+            options.allow_capabilities,
+            options.allow.allow_priority,
+            options.allow_burst,
+        ),
         grace: Duration::from_secs(options.grace),
         metrics: options.metrics,
     };

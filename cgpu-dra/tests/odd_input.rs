@@ -194,7 +194,7 @@ fn claims_at_random() {
             &uid,
             "node1",
             &inventory,
-            Allowed::with(all, Priority::High),
+            Allowed::with(all, Priority::High, 10_000),
         ) else {
             continue;
         };

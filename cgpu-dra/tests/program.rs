@@ -43,11 +43,14 @@ fn the_driver_takes_its_node_from_either_place() {
             &state,
             "--allow-capabilities=rdma,graphics",
             "--allow-priority=high",
+            "--allow-burst=1000",
         ],
     );
     assert!(allowed.contains(NO_CLUSTER), "{allowed}");
     let odd = failure(&[NODE], &[&state, "--allow-priority=higher"]);
     assert!(odd.contains("a priority is normal or high"), "{odd}");
+    let long = failure(&[NODE], &[&state, "--allow-burst=10001"]);
+    assert!(long.contains("10001 is not in"), "{long}");
     for variables in [&[][..], &[("NODE_NAME", "")]] {
         let said = failure(variables, &chart);
         assert!(said.contains("set --node or NODE_NAME"), "{said}");

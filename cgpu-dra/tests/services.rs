@@ -457,6 +457,11 @@ async fn impossible_claims_are_refused_in_a_sentence() {
         ),
         (
             plain(),
+            wrong(json!({"burstMs": 1000})),
+            "a burst of 1000 ms, above 200 ms, which its DeviceClass does not allow",
+        ),
+        (
+            plain(),
             json!([
                 config("FromClass", json!(["gpu"]), json!({"priority": "normal"})),
                 config("FromClaim", json!([]), json!({"priority": "high"})),
