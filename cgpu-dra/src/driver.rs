@@ -4,7 +4,7 @@
 use crate::{
     apiserver::sentence,
     config::Allowed,
-    failures::{xid, Failures, PATIENCE},
+    failures::{Failures, PATIENCE},
     keeper::Keeper,
     kubelet::{Health, Kubelet, Lookup},
     metrics::Metrics,
@@ -19,7 +19,6 @@ use futures_util::{future::BoxFuture, FutureExt};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::{Api, Client};
 use std::{
-    io::Read,
     net::SocketAddr,
     path::Path,
     sync::{atomic::AtomicBool, Arc},
@@ -158,28 +157,4 @@ pub async fn run(
     // Without its socket the kubelet forgets the driver.
     let _ = std::fs::remove_file(&registration);
     Ok(())
-}
-
-/// Notes what the kernel's log says of failed GPUs, for as long as the log can be read. What was
-/// said before this program began counts as well, unless the failure was removed: the log's file
-/// begins anew with each opening, so only lines from now on are read.
-pub fn watch_log(failures: &Failures) -> std::io::Result<()> {
-    let mut log = std::fs::File::open("/dev/kmsg")?;
-    std::io::Seek::seek(&mut log, std::io::SeekFrom::End(0))?;
-    let mut line = [0; 8192];
-    loop {
-        let read = match log.read(&mut line) {
-            Ok(read) => read,
-            // Lines were overwritten before they were read.
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => continue,
-            Err(e) => return Err(e),
-        };
-        let text = String::from_utf8_lossy(line.get(..read).unwrap_or_default());
-        if let Some((pci, number)) = xid(&text) {
-            eprintln!("cgpu-dra: the GPU at {pci} has failed: Xid {number}");
-            if let Err(error) = failures.note(&pci, number) {
-                eprintln!("cgpu-dra: {} {:?} failed", error.action, error.path);
-            }
-        }
-    }
 }

@@ -26,6 +26,9 @@ const OF_LINKS: RangeInclusive<u32> = 144..=150;
 /// could not be contained, a GSP that does not answer.
 const DEADLY: [u32; 5] = [48, 79, 95, 119, 120];
 
+/// The file beside the folder that says how far the kernel's log was read.
+const LAST_RECORD: &str = "last-record";
+
 /// The effect of a taint that keeps new pods away and evicts none.
 pub const NO_SCHEDULE: &str = "NoSchedule";
 
@@ -129,6 +132,19 @@ impl Failures {
                 Some((pci, Failure::Xid(number)))
             })
             .collect()
+    }
+
+    /// The number of the last record of the kernel's log that was read for failures, if any was.
+    pub fn last_record(&self) -> Option<u64> {
+        let text = fs::read_to_string(self.folder.with_file_name(LAST_RECORD)).ok()?;
+        text.parse().ok()
+    }
+
+    /// Notes that number, for another run of this program.
+    pub fn note_record(&self, number: u64) -> Result<(), PathError> {
+        let path = self.folder.with_file_name(LAST_RECORD);
+        files::make_folder(path.parent().unwrap_or(&path))?;
+        files::write_whole(&path, number.to_string().as_bytes())
     }
 
     /// Notes which load of the driver answers, and forgets the failures of an earlier one: a load

@@ -2,11 +2,11 @@
 //! `cgpu-dra`, the Kubernetes DRA driver of cgpu: a pod asks for GPU memory and weight, the
 //! scheduler of Kubernetes sets them aside, and this driver makes an instance of exactly that.
 //!
-//! From the bottom up: [`quantity`], [`names`] and [`proto`] are formats; [`gpus`], [`failures`]
-//! and [`slices`] say what a node has; [`claims`] and [`config`] what a claim wants; [`journal`]
-//! and [`tenants`] make and remove instances; [`kubelet`], [`publisher`] and [`keeper`] talk to the
-//! kubelet and the apiserver, whose words [`apiserver`] cuts; [`pods`] and [`metrics`] tell
-//! figures, which [`web`] serves; [`driver`] starts all of it.
+//! From the bottom up: [`quantity`], [`names`] and [`proto`] are formats; [`gpus`], [`failures`],
+//! [`kernel_log`] and [`slices`] say what a node has; [`claims`] and [`config`] what a claim wants;
+//! [`journal`] and [`tenants`] make and remove instances; [`kubelet`], [`publisher`] and [`keeper`]
+//! talk to the kubelet and the apiserver, whose words [`apiserver`] cuts; [`pods`] and [`metrics`]
+//! tell figures, which [`web`] serves; [`driver`] starts all of it.
 //!
 //! Beside the driver there are two more programs in the same binary: [`webhook`] checks parameters
 //! and turns other systems' resource names into claims ([`compat`]), and [`device_plugin`] gives
@@ -28,6 +28,7 @@ pub mod gpus;
 pub mod journal;
 #[cfg(feature = "cluster")]
 pub mod keeper;
+pub mod kernel_log;
 #[cfg(feature = "cluster")]
 pub mod kubelet;
 #[cfg(feature = "cluster")]

@@ -6,8 +6,9 @@ use cgpu_client::{capabilities::Capabilities, pods};
 use cgpu_dra::{
     config::{Allowed, BURST_MS},
     device_plugin::{self, PluginSettings},
-    driver::{run, watch_log, Settings},
+    driver::{run, Settings},
     failures::Failures,
+    kernel_log::KernelLog,
     node::{Machine, Node, Places},
     slots::Profile,
     web,
@@ -22,6 +23,8 @@ use tokio::{
     sync::watch,
 };
 
+/// How often the kernel's log is read.
+const LOG_PERIOD: Duration = Duration::from_secs(1);
 /// How long the program waits at its end for what has begun.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
@@ -223,13 +226,15 @@ fn ending() -> Result<watch::Receiver<bool>, String> {
     Ok(stopped)
 }
 
-/// Notes failed GPUs from now on.
+/// Notes failed GPUs, of the time before now at once: the look at the driver that follows forgets
+/// them if the driver was loaded anew since.
 fn watch_failures(places: &Places) {
     let failures = Failures::at(places.state.join("failed"));
-    std::thread::spawn(move || {
-        if let Err(error) = watch_log(&failures) {
-            eprintln!("cgpu-dra: cannot read /dev/kmsg, so no Xid is seen: {error}");
-        }
+    let mut log = KernelLog::new("/dev/kmsg".into(), failures);
+    log.read_on();
+    std::thread::spawn(move || loop {
+        std::thread::sleep(LOG_PERIOD);
+        log.read_on();
     });
 }
 
