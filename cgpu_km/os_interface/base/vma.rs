@@ -163,8 +163,8 @@ impl<'a> LockedVma<'a> {
         unsafe { extra::cgpu_shim_zap_frames(vma, start, length) };
     }
 
-    /// Whether the kernel asks the first entry, when the mapping's pages are taken out, which frames
-    /// the driver has put in.
+    /// Whether the kernel asks the first entry which frames the driver has put in, when they are
+    /// taken out.
     pub(in crate::os_interface) fn is_tracked(self) -> bool {
         // SAFETY: The mapping is valid and locked by the type's invariant.
         unsafe { extra::cgpu_shim_is_tracked(self.as_ptr()) }
