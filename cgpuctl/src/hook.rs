@@ -82,8 +82,8 @@ pub enum Point {
     Collect,
 }
 
-/// How often, and how long in between, an instance is tried to be removed whose files are being
-/// closed.
+/// How often more, and how long in between, an instance is tried to be removed whose files are
+/// being closed.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -176,7 +176,7 @@ fn create_runtime(
         Failed::new(&state.id, why, Exit::Usage)
     })?;
     let journal = open_journal(host).map_err(|e| problem(&e.into()))?;
-    remove_gone(&*control, &journal, err);
+    remove_gone(&*control, &journal, Busy::Unsaid, err);
     // Before the name is written down as this container's: what has it now is somebody else's.
     if !matches!(
         tenant(&*control, &name),
@@ -193,7 +193,7 @@ fn create_runtime(
     };
     journal.add(&entry).map_err(|e| problem(&e.into()))?;
     let made = give(host, &*control, &state, &config, &gpus, name, &wish);
-    if made.is_err() && remove(&*control, &entry).is_ok() {
+    if made.is_err() && remove(&*control, &entry, TRIES).is_ok() {
         // The journal finds the rest of it.
         let _ = journal.strike(&entry.container);
     }
@@ -300,13 +300,13 @@ fn poststop(host: &dyn Host, input: &mut dyn Read, err: &mut dyn Write) -> Resul
         control => Some(control.map_err(|errno| problem(Problem::open(errno)))?),
     };
     if let Some(control) = &control {
-        remove(&**control, entry).map_err(problem)?;
+        remove(&**control, entry, TRIES).map_err(problem)?;
     }
     journal
         .strike(&entry.container)
         .map_err(|e| problem(e.into()))?;
     if let Some(control) = &control {
-        remove_gone(&**control, &journal, err);
+        remove_gone(&**control, &journal, Busy::Unsaid, err);
     }
     Ok(())
 }
@@ -332,7 +332,7 @@ fn collect(host: &dyn Host, err: &mut dyn Write) -> Result<(), Failed> {
         .control()
         .map_err(|errno| failed(Problem::open(errno)))?;
     let journal = open_journal(host).map_err(|e| failed(e.into()))?;
-    remove_gone(&*control, &journal, err);
+    remove_gone(&*control, &journal, Busy::Said, err);
     Ok(())
 }
 
@@ -352,7 +352,7 @@ pub(crate) fn lend(
     host_mem: Option<u64>,
 ) -> Result<Lent, Failure> {
     let journal = open_journal(host)?;
-    remove_gone(control, &journal, &mut std::io::sink());
+    remove_gone(control, &journal, Busy::Unsaid, &mut std::io::sink());
     let pid = nix::unistd::getpid().as_raw();
     let name = requests.first().map(|request| request.key.name);
     let name = name.ok_or(Problem::NoInstances)?;
@@ -379,25 +379,32 @@ impl Lent {
     /// Removes the instance.
     pub(crate) fn take_back(&self, host: &dyn Host, control: &dyn Control) -> Result<(), Problem> {
         let journal = open_journal(host)?;
-        remove(control, &self.0)?;
+        remove(control, &self.0, TRIES)?;
         Ok(journal.strike(&self.0.container)?)
     }
 }
 
+/// Whether it is told that an instance is still in use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Busy {
+    Said,
+    /// The end of the container itself has said it.
+    Unsaid,
+}
+
 /// Removes the instances of containers that are gone. One that is still in use stays for the next
-/// time.
-fn remove_gone(control: &dyn Control, journal: &Journal, err: &mut dyn Write) {
+/// time: other containers wait for the journal meanwhile, so none is waited for.
+fn remove_gone(control: &dyn Control, journal: &Journal, busy: Busy, err: &mut dyn Write) {
     for entry in journal.entries() {
         if began(entry.pid) == Some(entry.began) {
             continue;
         }
-        let removed = remove(control, &entry)
-            .map_err(|problem| problem.to_string())
-            .and_then(|()| {
-                journal
-                    .strike(&entry.container)
-                    .map_err(|e| Problem::from(e).to_string())
-            });
+        let removed = match remove(control, &entry, 0) {
+            Err(Problem::Busy { .. }) if busy == Busy::Unsaid => continue,
+            removed => removed
+                .and_then(|()| Ok(journal.strike(&entry.container)?))
+                .map_err(|problem| problem.to_string()),
+        };
         if let Err(why) = removed {
             let gone = Failed::new(
                 &entry.container,
@@ -409,8 +416,8 @@ fn remove_gone(control: &dyn Control, journal: &Journal, err: &mut dyn Write) {
     }
 }
 
-/// Removes an instance from all its GPUs.
-fn remove(control: &dyn Control, entry: &JournalEntry) -> Result<(), Problem> {
+/// Removes an instance from all its GPUs; tries so often more where it is in use.
+fn remove(control: &dyn Control, entry: &JournalEntry, more: u32) -> Result<(), Problem> {
     let Some(name) = Name::new(&entry.instance) else {
         return Ok(());
     };
@@ -420,7 +427,7 @@ fn remove(control: &dyn Control, entry: &JournalEntry) -> Result<(), Problem> {
             match control.destroy(&InstanceKey::new(name, minor)) {
                 Ok(()) | Err(Errno::ENOENT | Errno::ENXIO) => break,
                 // The kernel closes the files of a process that was killed a little later.
-                Err(Errno::EBUSY) if tries < TRIES => {
+                Err(Errno::EBUSY) if tries < more => {
                     tries += 1;
                     sleep(PAUSE);
                 }

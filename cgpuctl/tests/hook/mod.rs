@@ -155,6 +155,27 @@ fn instance_in_use_stays_for_next_time() {
 }
 
 #[test]
+fn other_containers_do_not_wait_for_one() {
+    // The first try fails, a second one would not.
+    let host = || with_gone(busy_host()).fail(Op::Destroy, 0, errno(Cause::Busy));
+    let left = |host: &Fake| host.names().iter().any(|(name, _)| name == "infer");
+    let another = host();
+    let (_, said) = call(
+        &another,
+        "create-runtime",
+        &["CGPU_MEM=999GiB", ASKS[1]],
+        "{}",
+    );
+    assert!(left(&another), "tried once");
+    assert!(!said.contains("it is gone"), "{said}");
+
+    let own = host();
+    let (exit, said) = call(&own, "poststop", &[], "{}");
+    assert_eq!((exit, said.as_str()), (Exit::Done, ""));
+    assert!(!left(&own), "the container's own end waits");
+}
+
+#[test]
 fn a_module_that_went_took_the_instance_along() {
     let host = with_gone(busy_host()).fail(Op::Open, 0, Errno::ENOENT);
     let (exit, said) = call(&host, "poststop", &[], "{}");
