@@ -242,7 +242,7 @@ pub enum Problem {
         /// The errno.
         errno: Errno,
     },
-    /// Something about the mount of the proxy nodes.
+    /// A file operation of the host.
     #[error("{} {} failed: {}", .0.action, .0.path.display(), describe(&.0.errno))]
     Path(PathError),
     /// `unload` found instances in use.
@@ -434,6 +434,7 @@ impl Problem {
             Self::UnknownPolicy => ("unknown_policy", Exit::Failed),
             Self::Terminal { .. } => ("terminal", Exit::Failed),
             Self::Unexpected { .. } => ("unexpected", Exit::Failed),
+            Self::Path(e) if e.is_permission() => Self::NotPermitted.ending(),
             Self::Path(_) => ("path", Exit::Failed),
             Self::InstancesInUse { .. } => ("instances_in_use", Exit::Refused),
             Self::ProxyNodesMounted { .. } => ("twins_mounted", Exit::Refused),
@@ -537,15 +538,6 @@ impl Problem {
 impl From<Errno> for Problem {
     fn from(errno: Errno) -> Self {
         Self::explain(errno, &Facts::default())
-    }
-}
-
-impl From<PathError> for Problem {
-    fn from(error: PathError) -> Self {
-        match error.errno {
-            Errno::EPERM | Errno::EACCES => Self::NotPermitted,
-            _ => Self::Path(error),
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use crate::{
     client::{errno, Client},
     container::Mount,
     control::Control,
+    error::Problem,
     exit::Exit,
     host::{FileStatus, Host, Look, PathError, Watch, MODULE},
     spawn,
@@ -37,6 +38,31 @@ pub struct System;
 const NODES: &str = "/dev";
 /// An instance has several nodes; those of one command are taken for one change.
 const SETTLE: Duration = Duration::from_millis(100);
+
+/// Whether this process is the host's root, and not that of a user's containers, which has the
+/// number 0 in its own user namespace only.
+fn is_hosts_root() -> bool {
+    // One line for all numbers: each is itself (user_namespaces(7)). Kernels can lack it.
+    let map = fs::read_to_string("/proc/self/uid_map");
+    let is_whole = |map: String| map.split_whitespace().eq(["0", "0", "4294967295"]);
+    nix::unistd::geteuid().is_root() && map.map_or(true, is_whole)
+}
+
+impl Problem {
+    /// Why a file operation failed. Sudo would not help root, which is told where.
+    pub fn of_path(error: PathError, is_root: bool) -> Self {
+        if error.is_permission() && !is_root {
+            return Self::NotPermitted;
+        }
+        Self::Path(error)
+    }
+}
+
+impl From<PathError> for Problem {
+    fn from(error: PathError) -> Self {
+        Self::of_path(error, is_hosts_root())
+    }
+}
 
 /// Changes of the host nodes.
 struct NodeWatch(Inotify);

@@ -17,7 +17,13 @@ use cgpu_fake::H200;
 use cgpu_uapi::{
     capability, CallKind, Cause, Limited, Policy, Refusal, RefusalReason, CGPUFS_MOUNT,
 };
-use cgpuctl::{cli::Cli, command::top::Key, exit::Exit, host::Host};
+use cgpuctl::{
+    cli::Cli,
+    command::top::Key,
+    error::Problem,
+    exit::Exit,
+    host::{Host, PathError},
+};
 use clap::Parser;
 use fake::{errno, Fake, Op};
 use insta::{assert_snapshot, with_settings};
@@ -508,6 +514,23 @@ fn missing_module_and_missing_rights_differ() {
         Cause::from_errno(Errno::ENXIO as i32),
         Some(Cause::NoSuchGpu)
     );
+}
+
+#[test]
+fn root_is_told_which_path_is_closed() {
+    for errno in [Errno::EPERM, Errno::EACCES] {
+        let error = PathError {
+            action: "making the folder",
+            path: "/run/cgpu".into(),
+            errno,
+        };
+        let root = Problem::of_path(error.clone(), true);
+        let said = format!("making the folder /run/cgpu failed: {errno:?}");
+        assert!(root.to_string().starts_with(&said), "{root}");
+        let user = Problem::of_path(error, false);
+        assert_eq!(user, Problem::NotPermitted);
+        assert_eq!((root.exit(), root.slug()), (user.exit(), user.slug()));
+    }
 }
 
 #[test]

@@ -32,4 +32,9 @@ impl PathError {
             errno: errno(&error.into()),
         }
     }
+
+    /// Whether rights were missing.
+    pub fn is_permission(&self) -> bool {
+        matches!(self.errno, Errno::EPERM | Errno::EACCES)
+    }
 }
