@@ -8,6 +8,7 @@
 //! and links cannot lead out.
 
 use crate::{host::PathError, mount_attributes::forbid};
+use nix::unistd::{setfsgid, setfsuid, Gid, Uid};
 use rustix::{
     fs::{fstat, mkdirat, openat2, FileType, Mode, OFlags, ResolveFlags, CWD},
     mount::{
@@ -143,7 +144,10 @@ impl Root {
             let found = self.find(&above, OFlags::PATH | OFlags::DIRECTORY);
             folder = match found {
                 Err(rustix::io::Errno::NOENT) => {
-                    mkdirat(&folder, name, Mode::from_raw_mode(0o755)).map_err(wrap())?;
+                    as_owner(&folder, || {
+                        mkdirat(&folder, name, Mode::from_raw_mode(0o755))
+                    })
+                    .map_err(wrap())?;
                     self.find(&above, OFlags::PATH | OFlags::DIRECTORY)
                         .map_err(wrap())?
                 }
@@ -151,13 +155,108 @@ impl Root {
             };
         }
         let name = path.file_name().unwrap_or_default();
-        openat2(
-            &folder,
-            name,
-            OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC,
-            Mode::from_raw_mode(mode),
-            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
-        )
-        .map_err(wrap())
+        let open = || {
+            openat2(
+                &folder,
+                name,
+                OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC,
+                Mode::from_raw_mode(mode),
+                ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+            )
+        };
+        as_owner(&folder, open).map_err(wrap())
+    }
+}
+
+/// Makes something in a folder, as the folder's owner where it must be: the file systems of a
+/// container with a user namespace of its own have no number for the host's root.
+fn as_owner<T>(
+    folder: &OwnedFd,
+    make: impl Fn() -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    match make() {
+        Err(rustix::io::Errno::OVERFLOW) => {}
+        made => return made,
+    }
+    let owner = fstat(folder)?;
+    // Of this thread only. The user comes last and goes first, whose capabilities the group needs.
+    let group = setfsgid(Gid::from_raw(owner.st_gid));
+    let user = setfsuid(Uid::from_raw(owner.st_uid));
+    let made = make();
+    setfsuid(user);
+    setfsgid(group);
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        fs,
+        io::{BufRead, BufReader},
+        os::unix::fs::MetadataExt,
+        process::{Child, Command, Stdio},
+    };
+
+    /// Programs that end with the test.
+    struct Running(Child);
+
+    impl Running {
+        /// Starts one and waits until it says something; `None` where it cannot.
+        fn start(program: &str, arguments: &[&str]) -> Option<Self> {
+            let mut command = Command::new(program);
+            let command = command.args(arguments).stdin(Stdio::piped());
+            let mut own = Self(command.stdout(Stdio::piped()).spawn().ok()?);
+            let mut line = String::new();
+            let said = BufReader::new(own.0.stdout.take()?).read_line(&mut line);
+            (said.ok()? > 0).then_some(own)
+        }
+
+        fn place(&self, name: &str) -> String {
+            format!("/proc/{}/{name}", self.0.id())
+        }
+    }
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// A program in a user namespace without the host's root, with a file system at `/tmp`.
+    fn container(first: u32) -> Option<[Running; 2]> {
+        let user = Running::start("unshare", &["--user", "sh", "-c", "echo; read x"])?;
+        for map in ["uid_map", "gid_map"] {
+            fs::write(user.place(map), format!("0 {first} 1000")).ok()?;
+        }
+        let namespace = format!("--user={}", user.place("ns/user"));
+        let script = "mount -t tmpfs -o mode=0755 tmpfs /tmp && echo && read x";
+        let arguments = [&*namespace, "unshare", "--mount", "sh", "-c", script];
+        let mount = Running::start("nsenter", &arguments)?;
+        Some([user, mount])
+    }
+
+    #[test]
+    fn files_are_made_in_user_namespaces() {
+        let first = 100_000;
+        let Some([_user, mount]) = container(first) else {
+            eprintln!("skipped: no user namespace can be made here");
+            return;
+        };
+        let root = Root::open(Path::new(&mount.place("root/tmp"))).expect("opened");
+        let made = root.make(Path::new("/dev/a/nvidia0"), 0o644);
+        made.expect("made");
+        for name in ["dev", "dev/a", "dev/a/nvidia0"] {
+            let path = mount.place(&format!("root/tmp/{name}"));
+            let status = fs::metadata(path).expect("there");
+            assert_eq!((status.uid(), status.gid()), (first, first), "{name}");
+        }
+        // Root again, here.
+        let own = std::env::temp_dir().join(format!("cgpu-root-{}", std::process::id()));
+        fs::write(&own, "").expect("written");
+        let owner = fs::metadata(&own).expect("there").uid();
+        fs::remove_file(&own).expect("removed");
+        assert_eq!(owner, nix::unistd::geteuid().as_raw());
     }
 }
