@@ -20,6 +20,7 @@ pub mod journal;
 mod mask;
 mod root;
 pub mod settings;
+mod systemd;
 
 use crate::{
     cdi::Tenant,
@@ -197,10 +198,14 @@ fn create_runtime(
         // The journal finds the rest of it.
         let _ = journal.strike(&entry.container);
     }
-    made
+    if let Some(why) = made? {
+        let warned = Failed::new(&state.id, why, Exit::Done);
+        let _ = writeln!(err, "cgpu-hook: {}", warned.what);
+    }
+    Ok(())
 }
 
-/// Makes the instance and puts it into the container.
+/// Makes the instance and puts it into the container. Tells why that does not last, if so.
 fn give(
     host: &dyn Host,
     control: &dyn Control,
@@ -209,7 +214,7 @@ fn give(
     gpus: &[Gpu],
     name: Name,
     wish: &Wish,
-) -> Result<(), Failed> {
+) -> Result<Option<String>, Failed> {
     let problem = |problem: Problem| Failed::problem(&state.id, &problem);
     host.mount_cgpufs().map_err(|e| problem(e.into()))?;
     let requests = wish
@@ -223,15 +228,15 @@ fn give(
     enter(host, state, config, gpus, &tenant).map_err(|e| problem(e.into()))
 }
 
-/// Opens the container for its instance. After this the process is in the container's mount
-/// namespace.
+/// Opens the container for its instance, and tells why that does not last, if so. After this the
+/// process is in the container's mount namespace.
 fn enter(
     host: &dyn Host,
     state: &ContainerState,
     config: &Config,
     gpus: &[Gpu],
     tenant: &Tenant,
-) -> Result<(), PathError> {
+) -> Result<Option<String>, PathError> {
     let name = tenant.name.as_str().unwrap_or_default();
     let nodes = container::host_nodes(name, &tenant.instances);
     let take = |mounts: Vec<Mount>| -> Result<Vec<_>, PathError> {
@@ -244,7 +249,7 @@ fn enter(
     let proxy_nodes = take(container::proxy_nodes(name, &tenant.instances))?;
     let libraries = take(libraries(host)?)?;
     let mask = mask::make(&addresses(gpus, &tenant.instances))?;
-    devices::allow(state.pid, &nodes)?;
+    let fleeting = devices::allow(state.pid, &nodes)?;
 
     let namespace = PathBuf::from(format!("/proc/{}/ns/mnt", state.pid));
     let file = File::open(&namespace).map_err(PathError::on("opening", &namespace))?;
@@ -259,7 +264,8 @@ fn enter(
             root.put(mount, Path::new(place), Kind::File)?;
         }
     }
-    mask.map_or(Ok(()), |mask| mask::put(&mask, &root))
+    mask.map_or(Ok(()), |mask| mask::put(&mask, &root))?;
+    Ok(fleeting)
 }
 
 /// The driver's libraries and programs, as the CDI file has them by default.

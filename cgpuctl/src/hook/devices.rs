@@ -3,8 +3,9 @@
 //!
 //! With cgroup v1 that is a line in `devices.allow`. With v2 the runtime has attached a program
 //! that decides, and all programs of a group must allow; so its program is replaced by the same one
-//! with our numbers asked for first.
+//! with our numbers asked for first. A systemd that has made the group is told, too.
 
+use super::systemd;
 use crate::{
     bpf::{
         self,
@@ -25,6 +26,9 @@ use std::{
 
 /// The mount point of control groups.
 const ROOT: &str = "/sys/fs/cgroup";
+
+/// The folder of cgroup v1's device controller there.
+const V1: &str = "devices";
 
 /// Whether the control groups that a process is in let it read or write a character device, by the
 /// text of its `/proc/PID/cgroup`; `None`: they decide in a way that is not understood.
@@ -108,33 +112,40 @@ fn group_of(text: &str) -> Option<Group> {
     let below = |folder: &str, path: &str| Path::new(folder).join(path.trim_start_matches('/'));
     let v1 = lines
         .iter()
-        .find(|(_, controllers, _)| controllers.split(',').any(|c| c == "devices"));
+        .find(|(_, controllers, _)| controllers.split(',').any(|c| c == V1));
     if let Some((_, _, path)) = v1 {
-        return Some(Group::V1(below("devices", path)));
+        return Some(Group::V1(below(V1, path)));
     }
     let v2 = lines.iter().find(|(number, _, _)| number == "0");
     v2.map(|(_, _, path)| Group::V2(below("", path)))
 }
 
-/// Lets the control group of a process open these devices.
-pub(super) fn allow(pid: i32, devices: &[HostNode]) -> Result<(), PathError> {
+/// Lets the control group of a process open these devices. Tells why that does not last, if so.
+pub(super) fn allow(pid: i32, devices: &[HostNode]) -> Result<Option<String>, PathError> {
     let place = PathBuf::from(format!("/proc/{pid}/cgroup"));
     let text = fs::read_to_string(&place).map_err(PathError::on("reading", &place))?;
-    match group_of(&text) {
+    // The group first: systemd puts another program in the place of its own a moment later.
+    let kept = match group_of(&text) {
         Some(Group::V1(group)) => {
-            let file = Path::new(ROOT).join(group).join("devices.allow");
+            let file = Path::new(ROOT).join(&group).join("devices.allow");
             for device in devices {
                 let rule = format!("c {}:{} rw", device.major, device.minor);
                 fs::write(&file, rule).map_err(PathError::on("writing", &file))?;
             }
-            Ok(())
+            systemd::allow(group.strip_prefix(V1).unwrap_or(&group), devices)
         }
-        Some(Group::V2(group)) => allow_v2(&group, devices)
-            .map_err(|(path, errno)| PathError::on("changing the device program of", &path)(errno)),
-        None => Err(PathError::on("finding a control group in", &place)(
-            Errno::ENOENT,
-        )),
-    }
+        Some(Group::V2(group)) => {
+            allow_v2(&group, devices).map_err(|(path, errno)| {
+                PathError::on("changing the device program of", &path)(errno)
+            })?;
+            systemd::allow(&group, devices)
+        }
+        None => {
+            let finding = PathError::on("finding a control group in", &place);
+            return Err(finding(Errno::ENOENT));
+        }
+    };
+    Ok(kept.err())
 }
 
 /// Changes the programs of the process's group or, if it has none, of the nearest group above it
