@@ -5,61 +5,34 @@
 //! Sources of the units: the documents of Project-HAMi/HAMi ("task" and "config"), of Alibaba Cloud
 //! ("use cGPU") and of Tencent Cloud ("qGPU").
 
-use crate::{names::DRIVER, quantity};
+use crate::{
+    asked::{
+        AskedPod, AskedResources, ALIYUN_CORES, ALIYUN_COUNT, ALIYUN_MEMORY, HAMI_CORES,
+        HAMI_COUNT, HAMI_MEMORY, HAMI_PERCENTAGE, HAMI_PRIORITY, QGPU_CORES, QGPU_GREEDY,
+        QGPU_MEMORY, SYSTEMS,
+    },
+    names::DRIVER,
+    quantity,
+};
 use cgpu_uapi::Priority;
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::{json, Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// HAMi: how many GPUs. Alone it is NVIDIA's, and means whole ones.
-const HAMI_COUNT: &str = "nvidia.com/gpu";
-/// HAMi: MiB of each GPU.
-const HAMI_MEMORY: &str = "nvidia.com/gpumem";
-/// HAMi: a part of each GPU's memory, percent.
-const HAMI_PERCENTAGE: &str = "nvidia.com/gpumem-percentage";
-/// HAMi: a part of each GPU's compute, percent.
-const HAMI_CORES: &str = "nvidia.com/gpucores";
-/// HAMi: 0 for high, 1 for low.
-const HAMI_PRIORITY: &str = "nvidia.com/priority";
-/// Alibaba Cloud: GiB of a GPU.
-const ALIYUN_MEMORY: &str = "aliyun.com/gpu-mem";
-/// Alibaba Cloud: a part of the GPU's compute, percent.
-const ALIYUN_CORES: &str = "aliyun.com/gpu-core.percentage";
-/// Alibaba Cloud: over how many GPUs the memory is spread, a label of the pod.
-const ALIYUN_COUNT: &str = "aliyun.com/gpu-count";
-/// Tencent Cloud: GB of a GPU.
-const QGPU_MEMORY: &str = "tke.cloud.tencent.com/qgpu-memory";
-/// Tencent Cloud: a part of a GPU's compute, percent; multiples of 100 are whole GPUs.
-const QGPU_CORES: &str = "tke.cloud.tencent.com/qgpu-core";
-/// Tencent Cloud: compute that nobody else wants, percent.
-const QGPU_GREEDY: &str = "tke.cloud.tencent.com/qgpu-core-greedy";
-
-/// Names of one system, each of which makes a container one of its own.
-const SYSTEMS: [&[&str]; 3] = [
-    &[HAMI_MEMORY, HAMI_PERCENTAGE, HAMI_CORES],
-    &[ALIYUN_MEMORY, ALIYUN_CORES],
-    &[QGPU_MEMORY, QGPU_CORES, QGPU_GREEDY],
-];
-/// Names that go along with them.
-const ALONG: [&str; 2] = [HAMI_COUNT, HAMI_PRIORITY];
 /// Most GPUs of a container: an allocation has at most 32 devices.
 const MOST_GPUS: u64 = 32;
+/// Most containers of a pod that are converted. Each makes the answer longer.
+const MOST_CONTAINERS: usize = 100;
 /// Whole percents of a GPU.
 const WHOLE: u64 = 100;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// All names that make a pod one to be converted. The chart's webhook asks for just these.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    SYSTEMS.into_iter().flatten().copied()
-}
-
 /// Why a pod cannot be converted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompatError {
-    /// Not a pod.
-    #[error("the pod cannot be read")]
-    Pod,
+    /// Many containers.
+    #[error("the pod has more than {MOST_CONTAINERS} containers that ask for a part of a GPU")]
+    Containers,
     /// A number.
     #[error("the container {container} has {name} with a value that is no whole number: {value}")]
     Number {
@@ -294,31 +267,30 @@ impl Asked<'_> {
 }
 
 /// The numbers of the names that are known, from limits, or from requests where those say nothing.
-fn numbers(container: &str, resources: &Value) -> Result<BTreeMap<&'static str, u64>, CompatError> {
+fn numbers(
+    container: &str,
+    resources: &AskedResources,
+) -> Result<BTreeMap<&'static str, u64>, CompatError> {
     let mut found = BTreeMap::new();
-    for name in names().chain(ALONG) {
-        let of = |list: &str| resources.get(list).and_then(|all| all.get(name));
-        let Some(value) = of("limits").or_else(|| of("requests")) else {
-            continue;
-        };
-        // A quantity may also be written as a number.
-        let text = value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned);
-        let number = quantity::parse(&text).map_err(|_| CompatError::Number {
+    let lists = [&resources.requests, &resources.limits];
+    for (name, value) in lists.into_iter().flatten().flat_map(|list| &list.0) {
+        found.insert(*name, &*value.0);
+    }
+    let read = |(name, text): (&'static str, &str)| match quantity::parse(text) {
+        Ok(number) => Ok((name, number)),
+        Err(_) => Err(CompatError::Number {
             container: container.to_owned(),
             name,
             value: text.chars().filter(|c| !c.is_control()).take(40).collect(),
-        })?;
-        found.insert(name, number);
-    }
-    Ok(found)
+        }),
+    };
+    found.into_iter().map(read).collect()
 }
 
 /// The wish of a container, if it names a resource of one of the systems.
 fn wanted(
     container: &str,
-    resources: &Value,
+    resources: &AskedResources,
     spread: bool,
     notes: &mut Vec<String>,
 ) -> Result<Option<Wanted>, CompatError> {
@@ -341,54 +313,63 @@ fn wanted(
     }
 }
 
-/// The resources of a container without the names that were converted, and with a claim.
-fn with_claim(resources: &Value, claim: &str) -> Value {
-    let mut resources = resources.clone();
-    for list in ["limits", "requests"] {
-        if let Some(all) = resources.get_mut(list).and_then(Value::as_object_mut) {
-            for name in names().chain(ALONG) {
-                all.remove(name);
-            }
+/// Changes a pod so that a list has more elements.
+fn append(patch: &mut Vec<Value>, list: &str, is_there: bool, more: Vec<Value>) {
+    if is_there {
+        let add = |one| json!({"op": "add", "path": format!("{list}/-"), "value": one});
+        patch.extend(more.into_iter().map(add));
+    } else {
+        patch.push(json!({"op": "add", "path": list, "value": more}));
+    }
+}
+
+/// Changes a container's resources so that the names that were converted are gone, and a claim is
+/// there.
+fn use_claim(patch: &mut Vec<Value>, at: &str, resources: &AskedResources, claim: &str) {
+    for (list, found) in [
+        ("limits", &resources.limits),
+        ("requests", &resources.requests),
+    ] {
+        for name in found.iter().flat_map(|found| found.0.keys()) {
+            let name = name.replace('/', "~1");
+            patch.push(json!({"op": "remove", "path": format!("{at}/{list}/{name}")}));
         }
     }
-    let claim = json!({"name": claim});
-    match resources.get_mut("claims").and_then(Value::as_array_mut) {
-        Some(claims) => claims.push(claim),
-        None => resources["claims"] = json!([claim]),
-    }
-    resources
+    let more = vec![json!({"name": claim})];
+    append(
+        patch,
+        &format!("{at}/claims"),
+        resources.claims.is_some(),
+        more,
+    );
 }
 
 /// Converts a pod; `None` if it names no resource of another system. `highest` is the priority that
 /// claims may ask for.
-pub fn convert(pod: &Value, highest: Priority) -> Result<Option<Conversion>, CompatError> {
-    // Anything but a pod is refused here, so the code below can rely on a pod's structure.
-    let typed: Pod = serde_json::from_value(pod.clone()).map_err(|_| CompatError::Pod)?;
-    let labels = typed.metadata.labels.unwrap_or_default();
-    let spread = labels.get(ALIYUN_COUNT).is_some_and(|n| n != "1");
+pub fn convert(pod: &AskedPod, highest: Priority) -> Result<Option<Conversion>, CompatError> {
+    let spread = &pod.metadata.labels.aliyun_count;
+    let spread = spread.as_ref().is_some_and(|n| n != "1");
     let (mut patch, mut notes) = (Vec::new(), Vec::new());
     let mut templates: BTreeMap<String, Template> = BTreeMap::new();
     let mut claims = Vec::new();
-    for (list, prefix) in [("containers", "cgpu"), ("initContainers", "cgpu-init")] {
-        let all = pod.pointer(&format!("/spec/{list}"));
-        for (n, container) in all
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .enumerate()
-        {
-            let name = container.get("name").and_then(Value::as_str).unwrap_or("");
-            let none = json!({});
-            let resources = container.get("resources").unwrap_or(&none);
+    let spec = &pod.spec;
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    for (list, prefix, all) in [
+        ("containers", "cgpu", &*spec.containers),
+        ("initContainers", "cgpu-init", init),
+    ] {
+        for (n, container) in all.iter().enumerate() {
+            let (name, resources) = (&*container.name.0, &container.resources);
             let Some(wanted) = wanted(name, resources, spread, &mut notes)? else {
                 continue;
             };
+            if claims.len() == MOST_CONTAINERS {
+                return Err(CompatError::Containers);
+            }
             let template = wanted.at_most(highest, name, &mut notes).template();
             let claim = format!("{prefix}-{n}");
-            patch.push(
-                json!({"op": "add", "path": format!("/spec/{list}/{n}/resources"),
-                "value": with_claim(resources, &claim)}),
-            );
+            let at = format!("/spec/{list}/{n}/resources");
+            use_claim(&mut patch, &at, resources, &claim);
             claims.push(json!({"name": claim, "resourceClaimTemplateName": template.name}));
             templates.insert(template.name.clone(), template);
         }
@@ -396,12 +377,8 @@ pub fn convert(pod: &Value, highest: Priority) -> Result<Option<Conversion>, Com
     if claims.is_empty() {
         return Ok(None);
     }
-    let before = pod
-        .pointer("/spec/resourceClaims")
-        .and_then(Value::as_array);
-    let mut all = before.cloned().unwrap_or_default();
-    all.extend(claims);
-    patch.push(json!({"op": "add", "path": "/spec/resourceClaims", "value": all}));
+    let is_there = spec.resource_claims.is_some();
+    append(&mut patch, "/spec/resourceClaims", is_there, claims);
     let unique: BTreeSet<_> = notes.into_iter().collect();
     Ok(Some(Conversion {
         patch,
@@ -414,10 +391,14 @@ pub fn convert(pod: &Value, highest: Priority) -> Result<Option<Conversion>, Com
 mod tests {
     use super::*;
 
-    fn pod(limits: Value) -> Value {
-        json!({"metadata": {"name": "p"}, "spec": {"containers": [
+    fn read(pod: Value) -> AskedPod {
+        serde_json::from_value(pod).expect("a pod")
+    }
+
+    fn pod(limits: Value) -> AskedPod {
+        read(json!({"metadata": {"name": "p"}, "spec": {"containers": [
             {"name": "side", "resources": {"limits": {"cpu": "1"}}},
-            {"name": "main", "resources": {"limits": limits}}]}})
+            {"name": "main", "resources": {"limits": limits}}]}}))
     }
 
     fn capacities(limits: Value) -> Value {
@@ -472,8 +453,6 @@ mod tests {
         ] {
             assert_eq!(convert(&pod(limits), Priority::High), Ok(None));
         }
-        let odd = convert(&json!({"spec": 1}), Priority::High);
-        assert_eq!(odd, Err(CompatError::Pod));
     }
 
     #[test]
@@ -482,16 +461,55 @@ mod tests {
         let done = convert(&pod(limits), Priority::High)
             .expect("read")
             .expect("converted");
+        let remove = |what: &str| {
+            let path = format!("/spec/containers/1/resources/{what}");
+            json!({"op": "remove", "path": path})
+        };
         assert_eq!(
             done.patch,
             [
-                json!({"op": "add", "path": "/spec/containers/1/resources", "value":
-                    {"limits": {"cpu": "2"}, "claims": [{"name": "cgpu-1"}]}}),
+                remove("limits/nvidia.com~1gpu"),
+                remove("limits/nvidia.com~1gpumem"),
+                json!({"op": "add", "path": "/spec/containers/1/resources/claims", "value":
+                    [{"name": "cgpu-1"}]}),
                 json!({"op": "add", "path": "/spec/resourceClaims", "value":
                     [{"name": "cgpu-1", "resourceClaimTemplateName": "cgpu-100m-x1"}]}),
             ]
         );
         assert!(done.notes.is_empty());
+    }
+
+    #[test]
+    fn claims_of_a_pod_stay() {
+        let claims = json!([{"name": "own"}]);
+        let done = read(
+            json!({"spec": {"resourceClaims": claims, "containers": [{"name": "main",
+            "resources": {"requests": {"nvidia.com/gpumem": 100}, "claims": claims}}]}}),
+        );
+        let done = convert(&done, Priority::High).expect("read");
+        assert_eq!(
+            done.expect("converted").patch,
+            [
+                json!({"op": "remove", "path":
+                    "/spec/containers/0/resources/requests/nvidia.com~1gpumem"}),
+                json!({"op": "add", "path": "/spec/containers/0/resources/claims/-", "value":
+                    {"name": "cgpu-0"}}),
+                json!({"op": "add", "path": "/spec/resourceClaims/-", "value":
+                    {"name": "cgpu-0", "resourceClaimTemplateName": "cgpu-100m-x1"}}),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_pod_has_a_hundred_such_containers() {
+        let limits = json!({"nvidia.com/gpumem": 100});
+        let container = json!({"name": "main", "resources": {"limits": limits}});
+        for (count, fits) in [(100, true), (101, false)] {
+            let all = vec![container.clone(); count];
+            let pod = read(json!({"spec": {"containers": all}}));
+            let done = convert(&pod, Priority::High);
+            assert_eq!(done != Err(CompatError::Containers), fits);
+        }
     }
 
     #[test]
@@ -558,7 +576,7 @@ mod tests {
             assert!(error.contains(said), "{said}: {error}");
         }
         let mut spread = pod(json!({"aliyun.com/gpu-mem": 8}));
-        spread["metadata"]["labels"] = json!({"aliyun.com/gpu-count": "2"});
+        spread.metadata.labels.aliyun_count = Some("2".to_owned());
         let error = convert(&spread, Priority::High)
             .expect_err("refused")
             .to_string();

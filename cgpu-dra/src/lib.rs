@@ -9,13 +9,15 @@
 //! tell figures, which [`web`] serves; [`driver`] starts all of it.
 //!
 //! Beside the driver there are two more programs in the same binary: [`webhook`] checks parameters
-//! and turns other systems' resource names into claims ([`compat`]), and [`device_plugin`] gives
-//! out [`slots`] of fixed sizes in clusters whose scheduler cannot divide a GPU.
+//! and turns other systems' resource names ([`asked`]) into claims ([`compat`]), and
+//! [`device_plugin`] gives out [`slots`] of fixed sizes in clusters whose scheduler cannot divide a
+//! GPU.
 
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "cluster")]
 pub mod apiserver;
+pub mod asked;
 pub mod claims;
 pub mod compat;
 pub mod config;

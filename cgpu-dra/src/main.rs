@@ -12,7 +12,7 @@ use cgpu_dra::{
     node::{Machine, Node, Places},
     slots::Profile,
     web,
-    webhook::Webhook,
+    webhook::{Webhook, LONGEST_REVIEW},
 };
 use cgpu_uapi::{Priority, BURST_MS_MAX};
 use clap::{Args, Parser, Subcommand};
@@ -283,7 +283,9 @@ async fn review(options: WebhookOptions) -> Result<(), String> {
     });
     let mut stop = ending()?;
     tokio::select! {
-        () = web::serve(listener, Some(tls), move |request| webhook.clone().answer(request)) => {}
+        () = web::serve(listener, Some(tls), LONGEST_REVIEW, move |request| {
+            webhook.clone().answer(request)
+        }) => {}
         _ = stop.wait_for(|stop| *stop) => {}
     }
     Ok(())

@@ -168,7 +168,12 @@ impl Metrics {
 
     /// Serves the figures for as long as it is polled.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
-        web::serve(listener, None, move |request| self.clone().answer(request)).await;
+        // Nobody has anything to say to it.
+        let longest = 0;
+        web::serve(listener, None, longest, move |request| {
+            self.clone().answer(request)
+        })
+        .await;
     }
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! HTTP on a port, with TLS or without: what Prometheus and the apiserver ask. A client that is
-//! slow or silent holds up nobody.
+//! slow or silent holds up nobody, and many clients take little memory.
 
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::{
-    body::{Bytes, Incoming},
+    body::{Body, Bytes, Incoming},
     server::conn::http1,
     service::service_fn,
 };
@@ -14,7 +14,7 @@ use std::{convert::Infallible, future::Future, path::Path, sync::Arc, time::Dura
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
-    sync::Semaphore,
+    sync::{Semaphore, SemaphorePermit},
 };
 use tokio_rustls::{
     rustls::{
@@ -30,8 +30,12 @@ const CONNECTIONS: usize = 64;
 const AT_ONCE: usize = 4;
 /// How long a client may take for its request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest body of a request, bytes: an object has at most 1.5 MiB, and a review may have two.
-const LARGEST: usize = 4 << 20;
+/// How long it may take for the request's body.
+const FOR_BODY: Duration = Duration::from_secs(5);
+/// Longest body that every client may send at once, bytes; nearly all reviews are shorter.
+const SMALL: usize = 64 << 10;
+/// How many longer bodies are in memory at once; more wait.
+const LARGE_AT_ONCE: usize = 4;
 
 /// Makes a response of a text.
 pub fn response(status: StatusCode, kind: &'static str, text: String) -> Response<Full<Bytes>> {
@@ -58,15 +62,30 @@ pub fn tls(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
     Ok(Arc::new(config).into())
 }
 
-/// Serves for as long as it is polled.
-pub async fn serve<F, A>(listener: TcpListener, tls: Option<TlsAcceptor>, handler: F)
-where
+/// The room that clients share.
+struct Room {
+    /// Longest body of a request, bytes.
+    longest: usize,
+    large: Semaphore,
+    turns: Semaphore,
+}
+
+/// Serves for as long as it is polled. No body of a request may have more than `longest` bytes.
+pub async fn serve<F, A>(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    longest: usize,
+    handler: F,
+) where
     F: Fn(Request<Bytes>) -> A + Clone + Send + Sync + 'static,
     A: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
-    // A request takes a turn when it is whole: a client that is slow or silent holds up nobody.
-    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    let room = Arc::new(Room {
+        longest,
+        large: Semaphore::new(LARGE_AT_ONCE),
+        turns: Semaphore::new(AT_ONCE),
+    });
     loop {
         let Ok(connected) = connections.clone().acquire_owned().await else {
             return;
@@ -76,16 +95,16 @@ where
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (tls, handler, turns) = (tls.clone(), handler.clone(), turns.clone());
+        let (tls, handler, room) = (tls.clone(), handler.clone(), room.clone());
         tokio::spawn(async move {
             let _connected = connected;
             // A client that speaks something else, or nothing, is no concern of ours.
             let spoken = async move {
                 match tls {
-                    None => talk(stream, handler, turns).await,
+                    None => talk(stream, handler, room).await,
                     Some(tls) => {
                         if let Ok(stream) = tls.accept(stream).await {
-                            talk(stream, handler, turns).await;
+                            talk(stream, handler, room).await;
                         }
                     }
                 }
@@ -95,30 +114,187 @@ where
     }
 }
 
-async fn talk<S, F, A>(stream: S, handler: F, turns: Arc<Semaphore>)
+/// Why a body was not read.
+enum Unread {
+    TooLong,
+    TooSlow,
+    Broken,
+}
+
+/// Reads a body. A long one takes one of the few places for such, and keeps it until its request
+/// is answered.
+async fn read<'a>(
+    mut body: Incoming,
+    room: &'a Room,
+) -> Result<(Bytes, Option<SemaphorePermit<'a>>), Unread> {
+    let (mut read, mut place) = (Vec::new(), None);
+    let announced = body.size_hint();
+    let fits = |length: u64| usize::try_from(length).is_ok_and(|n| n <= room.longest);
+    if !fits(announced.lower()) {
+        return Err(Unread::TooLong);
+    }
+    let mut late = tokio::time::Instant::now() + FOR_BODY;
+    loop {
+        let frame = tokio::time::timeout_at(late, body.frame()).await;
+        let Some(frame) = frame.map_err(|_| Unread::TooSlow)? else {
+            return Ok((read.into(), place));
+        };
+        let Ok(data) = frame.map_err(|_| Unread::Broken)?.into_data() else {
+            continue;
+        };
+        let length = read.len() + data.len();
+        if length > room.longest {
+            return Err(Unread::TooLong);
+        }
+        if length > SMALL && place.is_none() {
+            // Nobody closes the semaphore. The wait is not the client's fault.
+            place = room.large.acquire().await.ok();
+            late = tokio::time::Instant::now() + FOR_BODY;
+            // In one piece, instead of growing, which takes twice the memory.
+            let whole = announced.exact().filter(|n| fits(*n));
+            let whole = whole.and_then(|n| usize::try_from(n).ok());
+            read.reserve_exact(whole.unwrap_or(room.longest) - read.len());
+        }
+        read.extend_from_slice(&data);
+    }
+}
+
+async fn talk<S, F, A>(stream: S, handler: F, room: Arc<Room>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     F: Fn(Request<Bytes>) -> A + Clone,
     A: Future<Output = Response<Full<Bytes>>>,
 {
     let service = service_fn(move |request: Request<Incoming>| {
-        let (handler, turns) = (handler.clone(), turns.clone());
+        let (handler, room) = (handler.clone(), room.clone());
         async move {
             let (head, body) = request.into_parts();
-            let Ok(body) = Limited::new(body, LARGEST).collect().await else {
-                let said = format!("the body of a request has {LARGEST} bytes at most\n");
-                let status = StatusCode::PAYLOAD_TOO_LARGE;
-                return Ok(response(status, "text/plain", said));
+            let (body, _place) = match read(body, &room).await {
+                Ok(read) => read,
+                Err(why) => {
+                    let (status, said) = match why {
+                        Unread::TooLong => (
+                            StatusCode::PAYLOAD_TOO_LARGE,
+                            format!("a body has {} bytes at most\n", room.longest),
+                        ),
+                        Unread::TooSlow => (
+                            StatusCode::REQUEST_TIMEOUT,
+                            format!("a body comes within {FOR_BODY:?}\n"),
+                        ),
+                        Unread::Broken => (
+                            StatusCode::BAD_REQUEST,
+                            "the body cannot be read\n".to_owned(),
+                        ),
+                    };
+                    return Ok(response(status, "text/plain", said));
+                }
             };
-            // Nobody closes the semaphore.
-            let _turn = turns.acquire().await;
-            Ok::<_, Infallible>(handler(Request::from_parts(head, body.to_bytes())).await)
+            // A request takes a turn when it is whole. Nobody closes the semaphore.
+            let _turn = room.turns.acquire().await;
+            Ok::<_, Infallible>(handler(Request::from_parts(head, body)).await)
         }
     });
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
+        .max_buf_size(SMALL)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
         .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+    };
+
+    /// A server that says how long each body was.
+    async fn start(longest: usize) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let at = listener.local_addr().expect("bound");
+        tokio::spawn(serve(listener, None, longest, |request| {
+            let said = format!("{} bytes", request.body().len());
+            std::future::ready(response(StatusCode::OK, "text/plain", said))
+        }));
+        at
+    }
+
+    /// A client that has said so much.
+    async fn client(at: SocketAddr, said: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(at).await.expect("connected");
+        stream.write_all(said).await.expect("sent");
+        stream
+    }
+
+    /// The answer to it, which does not wait for the patience of others.
+    async fn answer(mut stream: TcpStream) -> String {
+        let mut answer = Vec::new();
+        let read = stream.read_to_end(&mut answer);
+        let read = tokio::time::timeout(FOR_BODY / 2, read).await;
+        // A connection whose body was not read may be reset.
+        let _ = read.expect("in time");
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    fn post(announced: usize, sent: usize) -> Vec<u8> {
+        let head = format!("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {announced}\r\n\r\n");
+        [head.into_bytes(), vec![b'x'; sent]].concat()
+    }
+
+    #[tokio::test]
+    async fn no_body_is_longer_than_allowed() {
+        for (longest, length, said) in [
+            (0, 0, "0 bytes"),
+            (0, 1, "0 bytes at most"),
+            (2 * SMALL, 2 * SMALL, "131072 bytes"),
+            (2 * SMALL, 2 * SMALL + 1, "131072 bytes at most"),
+        ] {
+            let at = start(longest).await;
+            let head = client(at, &post(length, 0)).await;
+            let whole = client(at, &post(length, length.min(longest))).await;
+            let text = answer(whole).await;
+            assert!(
+                text.ends_with(said) || text.ends_with(&format!("{said}\n")),
+                "{text}"
+            );
+            // What is too long is refused before it comes.
+            if length > longest {
+                let text = answer(head).await;
+                assert!(text.starts_with("HTTP/1.1 413 "), "{text}");
+            }
+            let chunk = "x".repeat(length);
+            let chunks = "POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+            let chunks = format!("{chunks}{length:x}\r\n{chunk}\r\n");
+            let end = if length == 0 { "\r\n" } else { "0\r\n\r\n" };
+            let text = answer(client(at, (chunks + end).as_bytes()).await).await;
+            assert!(text.contains(said) || text.is_empty(), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn few_long_bodies_are_in_memory() {
+        let at = start(2 * SMALL).await;
+        let mut slow = Vec::new();
+        for _ in 0..LARGE_AT_ONCE {
+            slow.push(client(at, &post(2 * SMALL, 2 * SMALL - 1)).await);
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        // A short one takes no place, and a long one waits until the slow ones are late.
+        let text = answer(client(at, &post(SMALL, SMALL)).await).await;
+        assert!(text.ends_with("65536 bytes"), "{text}");
+        let mut long = client(at, &post(2 * SMALL, 2 * SMALL)).await;
+        let mut first = [0; 12];
+        let early = tokio::time::timeout(FOR_BODY / 5, long.read_exact(&mut first)).await;
+        assert!(early.is_err(), "{early:?}");
+        let late = tokio::time::timeout(FOR_BODY, long.read_exact(&mut first)).await;
+        assert!(late.is_ok_and(|read| read.is_ok()) && first == *b"HTTP/1.1 200");
+        let mut told = String::new();
+        let one = slow.first_mut().expect("there");
+        one.read_to_string(&mut told).await.expect("read");
+        assert!(told.starts_with("HTTP/1.1 408 "), "{told}");
+    }
 }

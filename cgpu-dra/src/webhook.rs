@@ -4,6 +4,7 @@
 
 use crate::{
     apiserver::sentence,
+    asked::{AskedOwner, AskedPod},
     compat::{self, Template},
     config::GpuConfig,
     names::{is_object, DRIVER},
@@ -22,12 +23,54 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{api::PostParams, Api, Client};
+use serde::{de::DeserializeOwned, Deserialize};
 use serde_json::{json, Value};
 use std::sync::Arc;
 
 /// How much of a message an event may have.
 const LONGEST_EVENT: usize = 1000;
 const JSON: &str = "application/json";
+/// Longest review, bytes. A client sends 3 MiB at most, of which the apiserver keeps 1.5 MiB, and a
+/// review may have an object as it was and as it is to be.
+pub const LONGEST_REVIEW: usize = 4 << 20;
+
+/// The parts of a review that the webhook needs. The rest is passed over while it is read.
+#[derive(Deserialize)]
+struct Review<T> {
+    request: ReviewRequest<T>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReviewRequest<T> {
+    uid: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    dry_run: bool,
+    object: T,
+}
+
+/// A class, a claim or a template of claims, or what stands below `spec` or `devices` in one.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub struct Configured {
+    config: Option<Vec<Configuration>>,
+    devices: Option<Box<Configured>>,
+    spec: Option<Box<Configured>>,
+}
+
+#[derive(Deserialize)]
+struct Configuration {
+    opaque: Option<OpaqueParameters>,
+}
+
+#[derive(Deserialize)]
+struct OpaqueParameters {
+    driver: String,
+    #[serde(default)]
+    parameters: Value,
+}
 
 /// The webhook.
 pub struct Webhook {
@@ -57,7 +100,7 @@ impl Verdict {
     }
 
     /// The answer's object.
-    pub fn review(&self, uid: &Value) -> Value {
+    pub fn review(&self, uid: &str) -> Value {
         let mut response = json!({"uid": uid, "allowed": self.refused.is_none()});
         if let Some(why) = &self.refused {
             response["status"] = json!({"code": 403, "message": why});
@@ -76,72 +119,67 @@ impl Verdict {
 }
 
 /// Judges the parameters of a class, a claim or a template of claims.
-pub fn judge(object: &Value) -> Verdict {
-    let places = [
-        "/spec/config",
-        "/spec/devices/config",
-        "/spec/spec/devices/config",
-    ];
-    let configs = places
-        .iter()
-        .filter_map(|at| object.pointer(at)?.as_array());
-    for config in configs.flatten() {
-        let opaque = &config["opaque"];
-        if opaque["driver"] != DRIVER {
+pub fn judge(object: &Configured) -> Verdict {
+    for config in object.config.iter().flatten() {
+        let Some(opaque) = config.opaque.as_ref().filter(|o| o.driver == DRIVER) else {
             continue;
-        }
-        if let Err(error) = GpuConfig::parse(&opaque["parameters"]) {
+        };
+        if let Err(error) = GpuConfig::parse(&opaque.parameters) {
             return Verdict::refused(error);
         }
     }
-    Verdict::default()
+    let below = [&object.spec, &object.devices];
+    let mut judged = below.into_iter().flatten().map(|object| judge(object));
+    let refused = judged.find(|verdict| verdict.refused.is_some());
+    refused.unwrap_or_default()
+}
+
+/// Reads a review.
+fn read<T: DeserializeOwned>(body: &[u8]) -> Option<ReviewRequest<T>> {
+    let review: Result<Review<T>, _> = serde_json::from_slice(body);
+    Some(review.ok()?.request)
 }
 
 impl Webhook {
     /// Answers a request of the apiserver.
     pub async fn answer(self: Arc<Self>, request: Request<Bytes>) -> Response<Full<Bytes>> {
         let plain = |status, text: &str| web::response(status, "text/plain", format!("{text}\n"));
-        let path = request.uri().path().to_owned();
-        if path == "/healthz" {
-            return plain(StatusCode::OK, "ok");
-        }
-        if request.method() != Method::POST || !["/pods", "/parameters"].contains(&path.as_str()) {
-            return plain(
-                StatusCode::NOT_FOUND,
-                "reviews are sent to /pods and /parameters",
-            );
-        }
-        let read: Result<Value, _> = serde_json::from_slice(request.body());
-        let Some(request) = read
-            .ok()
-            .and_then(|mut r| r.get_mut("request").map(Value::take))
-        else {
-            return plain(StatusCode::BAD_REQUEST, "this is no AdmissionReview");
+        let body = request.body();
+        let answer = match (request.method(), request.uri().path()) {
+            (_, "/healthz") => return plain(StatusCode::OK, "ok"),
+            (&Method::POST, "/pods") => match read(body) {
+                Some(asked) => Some(self.convert(&asked).await.review(&asked.uid)),
+                None => None,
+            },
+            (&Method::POST, "/parameters") => {
+                read::<Configured>(body).map(|asked| judge(&asked.object).review(&asked.uid))
+            }
+            _ => {
+                return plain(
+                    StatusCode::NOT_FOUND,
+                    "reviews are sent to /pods and /parameters",
+                )
+            }
         };
-        let verdict = match path.as_str() {
-            "/pods" => self.convert(&request).await,
-            _ => judge(&request["object"]),
-        };
-        web::response(
-            StatusCode::OK,
-            JSON,
-            verdict.review(&request["uid"]).to_string(),
-        )
+        match answer {
+            Some(answer) => web::response(StatusCode::OK, JSON, answer.to_string()),
+            None => plain(StatusCode::BAD_REQUEST, "this is no AdmissionReview"),
+        }
     }
 
     /// Turns a pod's resources into claims.
-    async fn convert(&self, request: &Value) -> Verdict {
-        let pod = &request["object"];
+    async fn convert(&self, request: &ReviewRequest<AskedPod>) -> Verdict {
+        let pod = &request.object;
         let conversion = match compat::convert(pod, self.highest) {
             Ok(Some(conversion)) => conversion,
             Ok(None) => return Verdict::default(),
             Err(error) => return Verdict::refused(error),
         };
-        let namespace = request["namespace"].as_str().unwrap_or_default();
+        let namespace = &request.namespace;
         if !is_object(namespace) {
             return Verdict::refused("the pod's namespace cannot be one");
         }
-        if request["dryRun"] != true {
+        if !request.dry_run {
             for template in &conversion.templates {
                 if let Err(why) = self.provide(namespace, template).await {
                     return Verdict::refused(why);
@@ -188,26 +226,17 @@ impl Webhook {
     }
 
     /// Says in an event what of a pod is not kept. A pod that has no name yet has an owner.
-    async fn tell(&self, namespace: &str, pod: &Value, what: &str) {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let owner = &pod["metadata"]["ownerReferences"][0];
-        let name = text(&pod["metadata"]["name"]);
-        let about = match &name {
-            Some(_) => ObjectReference {
+    async fn tell(&self, namespace: &str, pod: &AskedPod, what: &str) {
+        let about = match (&pod.metadata.name, &pod.metadata.owner_references) {
+            (Some(name), _) => ObjectReference {
                 api_version: Some("v1".to_owned()),
                 kind: Some("Pod".to_owned()),
-                name,
+                name: Some(name.clone()),
                 ..ObjectReference::default()
             },
-            None if !owner.is_null() => ObjectReference {
-                api_version: text(&owner["apiVersion"]),
-                kind: text(&owner["kind"]),
-                name: text(&owner["name"]),
-                uid: text(&owner["uid"]),
-                ..ObjectReference::default()
-            },
+            (None, Some(owner)) => reference(owner),
             // Its creator reads the warning.
-            None => return,
+            (None, None) => return,
         };
         let now = Time(Timestamp::now());
         let event = Event {
@@ -231,6 +260,17 @@ impl Webhook {
         if let Err(error) = events.create(&PostParams::default(), &event).await {
             eprintln!("cgpu-dra: cannot write an event: {}", sentence(&error));
         }
+    }
+}
+
+fn reference(owner: &AskedOwner) -> ObjectReference {
+    let owner = owner.clone();
+    ObjectReference {
+        api_version: owner.api_version,
+        kind: owner.kind,
+        name: owner.name,
+        uid: owner.uid,
+        ..ObjectReference::default()
     }
 }
 
@@ -266,6 +306,9 @@ mod tests {
                     |inner, part| json!({ (part): inner }),
                 )
             };
+            let object = |configs: Value| {
+                serde_json::from_value::<Configured>(object(configs)).expect("read")
+            };
             assert_eq!(judge(&object(config(DRIVER, "high"))), Verdict::default());
             assert_eq!(
                 judge(&object(config("gpu.nvidia.com", "x"))),
@@ -280,17 +323,33 @@ mod tests {
     }
 
     #[test]
+    fn a_review_is_read_without_the_rest() {
+        let review = json!({"kind": "AdmissionReview", "request": {"uid": "u", "namespace": "n",
+            "operation": "CREATE", "dryRun": true, "object": {"kind": "Pod", "metadata":
+            {"generateName": "p-", "ownerReferences": [{"kind": "Job", "name": "j"}, {}]},
+            "spec": {"containers": []}}}});
+        let read = read::<AskedPod>(review.to_string().as_bytes()).expect("a review");
+        assert_eq!(
+            (&*read.uid, &*read.namespace, read.dry_run),
+            ("u", "n", true)
+        );
+        let owner = read.object.metadata.owner_references.expect("an owner");
+        assert_eq!(reference(&owner).name.as_deref(), Some("j"));
+        assert!(super::read::<AskedPod>(b"{}").is_none());
+    }
+
+    #[test]
     fn a_review_carries_uid_patch_and_warnings() {
         let verdict = Verdict {
             patch: vec![json!({"op": "add"})],
             warnings: vec!["w".to_owned()],
             refused: None,
         };
-        let review = verdict.review(&json!("u"));
+        let review = verdict.review("u");
         assert_eq!(review["response"]["uid"], "u");
         assert_eq!(review["response"]["allowed"], true);
         assert_eq!(review["response"]["patch"], "W3sib3AiOiJhZGQifV0=");
-        let refused = Verdict::refused("no").review(&json!("u"));
+        let refused = Verdict::refused("no").review("u");
         assert_eq!(refused["response"]["allowed"], false);
         assert_eq!(refused["response"]["status"]["message"], "no");
     }

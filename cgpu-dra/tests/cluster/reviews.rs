@@ -6,7 +6,10 @@ use crate::{
     patience::{must, wait, Outcome},
     world::{chart, render, shape, World},
 };
-use cgpu_dra::{compat, web, webhook::Webhook};
+use cgpu_dra::{
+    asked, web,
+    webhook::{Webhook, LONGEST_REVIEW},
+};
 use cgpu_uapi::Priority;
 use k8s_openapi::{
     api::{
@@ -72,9 +75,12 @@ async fn start(world: &World) -> JoinHandle<()> {
         client,
         highest: Priority::Normal,
     });
-    tokio::spawn(web::serve(listener, Some(tls), move |request| {
-        webhook.clone().answer(request)
-    }))
+    tokio::spawn(web::serve(
+        listener,
+        Some(tls),
+        LONGEST_REVIEW,
+        move |request| webhook.clone().answer(request),
+    ))
 }
 
 fn limits(limits: Value) -> Value {
@@ -210,7 +216,7 @@ pub(crate) async fn the_chart_has_all_its_shapes(world: &mut World) -> Outcome {
         .iter()
         .find(|o| o["kind"] == "MutatingWebhookConfiguration");
     let hook = hook.ok_or("no webhook")?.to_string();
-    for name in compat::names() {
+    for name in asked::names() {
         must(hook.contains(&format!("\\\"{name}\\\"")), name)?;
     }
     let plugin = chart(binaries, &[PROFILES]);

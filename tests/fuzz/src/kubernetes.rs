@@ -7,8 +7,9 @@
 mod inventory;
 
 use cgpu_dra::{
+    asked::{names, AskedPod},
     claims::plan,
-    compat::{convert, names},
+    compat::convert,
     config::{Allowed, GpuConfig},
     names::{is_object, uid_of, Uid},
     proto::{AllocateRequest, ClaimsRequest, ListPodResourcesResponse, RegistrationStatus},
@@ -111,10 +112,14 @@ fn message(input: &[u8]) {
 
 /// A pod that asks another system: what becomes of it can be applied, and asks for a claim.
 fn pod(input: &[u8]) {
+    let Ok(asked) = serde_json::from_slice::<AskedPod>(input) else {
+        return;
+    };
+    // What is passed over is not looked at, and need not be sound.
     let Ok(pod) = serde_json::from_slice::<serde_json::Value>(input) else {
         return;
     };
-    let done = match convert(&pod, Priority::High) {
+    let done = match convert(&asked, Priority::High) {
         Ok(Some(done)) => done,
         Ok(None) => return,
         Err(error) => return said(&error),
@@ -122,18 +127,28 @@ fn pod(input: &[u8]) {
     for template in &done.templates {
         assert!(is_object(&template.name), "{}", template.name);
     }
-    let (last, containers) = done.patch.split_last().expect("a patch");
-    assert_eq!(last["path"], "/spec/resourceClaims");
-    for change in containers {
+    let (mut removed, mut claims) = (pod.clone(), 0);
+    for change in &done.patch {
         let at = change["path"].as_str().expect("a path");
-        let container = at.strip_suffix("/resources").expect("resources");
-        assert!(pod.pointer(container).is_some(), "{at}");
-        for name in names() {
-            for list in ["limits", "requests"] {
-                assert!(change["value"][list].get(name).is_none(), "{name} stays");
+        assert!(at.starts_with("/spec/"), "{at}");
+        if change["op"] == "remove" {
+            let (list, name) = at.rsplit_once('/').expect("a path");
+            let list = removed.pointer_mut(list).and_then(|l| l.as_object_mut());
+            let gone = list.and_then(|list| list.remove(&name.replace("~1", "/")));
+            assert!(gone.is_some(), "{at}");
+        } else if let Some(resources) = at.strip_suffix("/-").unwrap_or(at).strip_suffix("/claims")
+        {
+            claims += 1;
+            let resources = removed.pointer(resources).expect("resources");
+            for name in names() {
+                for list in ["limits", "requests"] {
+                    let left = resources.get(list).and_then(|list| list.get(name));
+                    assert!(left.is_none(), "{name} stays");
+                }
             }
         }
     }
+    assert!(claims > 0, "no claim");
 }
 
 fn text(input: &[u8]) {

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A pod as far as it asks other systems for a part of a GPU. The rest is passed over while it is
+//! read: a pod may have 3 MiB of it, which would take many times that in memory.
+
+use serde::{
+    de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
+    Deserialize, Deserializer,
+};
+use std::{collections::BTreeMap, fmt, marker::PhantomData};
+
+/// HAMi: how many GPUs. Alone it is NVIDIA's, and means whole ones.
+pub(crate) const HAMI_COUNT: &str = "nvidia.com/gpu";
+/// HAMi: MiB of each GPU.
+pub(crate) const HAMI_MEMORY: &str = "nvidia.com/gpumem";
+/// HAMi: a part of each GPU's memory, percent.
+pub(crate) const HAMI_PERCENTAGE: &str = "nvidia.com/gpumem-percentage";
+/// HAMi: a part of each GPU's compute, percent.
+pub(crate) const HAMI_CORES: &str = "nvidia.com/gpucores";
+/// HAMi: 0 for high, 1 for low.
+pub(crate) const HAMI_PRIORITY: &str = "nvidia.com/priority";
+/// Alibaba Cloud: GiB of a GPU.
+pub(crate) const ALIYUN_MEMORY: &str = "aliyun.com/gpu-mem";
+/// Alibaba Cloud: a part of the GPU's compute, percent.
+pub(crate) const ALIYUN_CORES: &str = "aliyun.com/gpu-core.percentage";
+/// Alibaba Cloud: over how many GPUs the memory is spread, a label of the pod.
+pub(crate) const ALIYUN_COUNT: &str = "aliyun.com/gpu-count";
+/// Tencent Cloud: GB of a GPU.
+pub(crate) const QGPU_MEMORY: &str = "tke.cloud.tencent.com/qgpu-memory";
+/// Tencent Cloud: a part of a GPU's compute, percent; multiples of 100 are whole GPUs.
+pub(crate) const QGPU_CORES: &str = "tke.cloud.tencent.com/qgpu-core";
+/// Tencent Cloud: compute that nobody else wants, percent.
+pub(crate) const QGPU_GREEDY: &str = "tke.cloud.tencent.com/qgpu-core-greedy";
+
+/// Names of one system, each of which makes a container one of its own.
+pub(crate) const SYSTEMS: [&[&str]; 3] = [
+    &[HAMI_MEMORY, HAMI_PERCENTAGE, HAMI_CORES],
+    &[ALIYUN_MEMORY, ALIYUN_CORES],
+    &[QGPU_MEMORY, QGPU_CORES, QGPU_GREEDY],
+];
+/// Names that go along with them.
+pub(crate) const ALONG: [&str; 2] = [HAMI_COUNT, HAMI_PRIORITY];
+/// Longest text that is kept. Names of containers and quantities are shorter.
+const LONGEST: usize = 100;
+
+/// All names that make a pod one to be converted. The chart's webhook asks for just these.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SYSTEMS.into_iter().flatten().copied()
+}
+
+/// A pod.
+#[derive(Debug, Deserialize)]
+pub struct AskedPod {
+    /// Its metadata.
+    #[serde(default)]
+    pub metadata: AskedMetadata,
+    pub(crate) spec: AskedSpec,
+}
+
+/// The metadata of a pod.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AskedMetadata {
+    /// Its name, if it has one already.
+    pub name: Option<String>,
+    #[serde(default)]
+    pub(crate) labels: AskedLabels,
+    /// The first of its owners.
+    #[serde(default, deserialize_with = "first")]
+    pub owner_references: Option<AskedOwner>,
+}
+
+/// The label of a pod that is asked for.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct AskedLabels {
+    /// [`ALIYUN_COUNT`].
+    #[serde(rename = "aliyun.com/gpu-count")]
+    pub(crate) aliyun_count: Option<String>,
+}
+
+/// An owner of a pod.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AskedOwner {
+    /// The version of its kind.
+    pub api_version: Option<String>,
+    /// Its kind.
+    pub kind: Option<String>,
+    /// Its name.
+    pub name: Option<String>,
+    /// Its uid.
+    pub uid: Option<String>,
+}
+
+/// Its spec.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AskedSpec {
+    pub(crate) containers: Vec<AskedContainer>,
+    pub(crate) init_containers: Option<Vec<AskedContainer>>,
+    /// Whether there are any, and how many, which takes no memory.
+    pub(crate) resource_claims: Option<Vec<IgnoredAny>>,
+}
+
+/// A container.
+#[derive(Debug, Deserialize)]
+pub(crate) struct AskedContainer {
+    #[serde(default)]
+    pub(crate) name: AskedText,
+    #[serde(default)]
+    pub(crate) resources: AskedResources,
+}
+
+/// The resources of a container.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct AskedResources {
+    pub(crate) limits: Option<AskedList>,
+    pub(crate) requests: Option<AskedList>,
+    pub(crate) claims: Option<Vec<IgnoredAny>>,
+}
+
+/// The resources of a list that another system knows.
+#[derive(Debug)]
+pub(crate) struct AskedList(pub(crate) BTreeMap<&'static str, AskedText>);
+
+impl<'de> Deserialize<'de> for AskedList {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct ListReader;
+        impl<'de> Visitor<'de> for ListReader {
+            type Value = AskedList;
+
+            fn expecting(&self, said: &mut fmt::Formatter<'_>) -> fmt::Result {
+                said.write_str("resources by name")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AskedList, A::Error> {
+                let mut found = BTreeMap::new();
+                while let Some(AskedText(key)) = map.next_key()? {
+                    match names().chain(ALONG).find(|name| *name == key) {
+                        Some(name) => _ = found.insert(name, map.next_value()?),
+                        None => _ = map.next_value::<IgnoredAny>()?,
+                    }
+                }
+                Ok(AskedList(found))
+            }
+        }
+        from.deserialize_map(ListReader)
+    }
+}
+
+/// A text, or a number as text: a quantity may be written as either. Of a text that nothing here
+/// can be, the end is cut off.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AskedText(pub(crate) String);
+
+impl<'de> Deserialize<'de> for AskedText {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct TextReader;
+        impl Visitor<'_> for TextReader {
+            type Value = AskedText;
+
+            fn expecting(&self, said: &mut fmt::Formatter<'_>) -> fmt::Result {
+                said.write_str("a text or a number")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<AskedText, E> {
+                Ok(AskedText(text.chars().take(LONGEST).collect()))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<AskedText, E> {
+                Ok(AskedText(number.to_string()))
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<AskedText, E> {
+                Ok(AskedText(number.to_string()))
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<AskedText, E> {
+                Ok(AskedText(number.to_string()))
+            }
+        }
+        from.deserialize_any(TextReader)
+    }
+}
+
+/// Reads a list of which the first is wanted.
+fn first<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct FirstReader<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for FirstReader<T> {
+        type Value = Option<T>;
+
+        fn expecting(&self, said: &mut fmt::Formatter<'_>) -> fmt::Result {
+            said.write_str("a list")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Option<T>, A::Error> {
+            let found = list.next_element()?;
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(found)
+        }
+    }
+    from.deserialize_seq(FirstReader(PhantomData))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_largest_pod_takes_little_memory() {
+        let odd: BTreeMap<_, _> = (0..10_000).map(|n| (format!("x{n}"), 1)).collect();
+        let mut limits = json!(odd);
+        limits[HAMI_MEMORY] = 3.into();
+        limits[HAMI_CORES] = "7".repeat(100_000).into();
+        let claims = vec![json!({"name": "c"}); 1000];
+        let pod = json!({
+            "metadata": {"name": "p", "labels": odd, "ownerReferences":
+                vec![json!({"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u"}); 1000]},
+            "spec": {"resourceClaims": claims, "containers": [{"name": "n".repeat(100_000),
+                "args": vec![""; 786_000], "env": claims,
+                "resources": {"limits": limits, "claims": claims}}]},
+        });
+        let read: AskedPod = serde_json::from_str(&pod.to_string()).expect("a pod");
+        let resources = &read.spec.containers[0].resources;
+        let known = &resources.limits.as_ref().expect("limits").0;
+        assert!(known.keys().eq(&[HAMI_CORES, HAMI_MEMORY]));
+        assert_eq!(known[HAMI_MEMORY], AskedText("3".to_owned()));
+        // Every text that is kept, and the empty marks of what is not.
+        let kept = format!("{read:?}").replace("IgnoredAny, ", "");
+        assert!(kept.len() < 1500, "{} {}", kept.len(), &kept[..1500]);
+        assert_eq!(size_of::<IgnoredAny>(), 0);
+    }
+
+    #[test]
+    fn nothing_but_a_pod_is_read() {
+        for odd in [
+            json!({"spec": 1}),
+            json!({}),
+            json!({"spec": {"containers": [{"resources": {"limits": 1}}]}}),
+            json!({"spec": {"containers": [{"resources": {"limits": {HAMI_MEMORY: []}}}]}}),
+        ] {
+            assert!(serde_json::from_value::<AskedPod>(odd).is_err());
+        }
+    }
+}
