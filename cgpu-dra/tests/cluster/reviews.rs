@@ -20,7 +20,7 @@ use k8s_openapi::{
     ByteString,
 };
 use kube::{
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     Api,
 };
 use serde_json::{json, Value};
@@ -104,6 +104,7 @@ async fn create(world: &World, name: &str, spec: Value, dry: bool) -> Result<Pod
 pub(crate) async fn other_systems_names_become_claims(world: &mut World) -> Outcome {
     let node = world.node("foreign", 2).await;
     world.namespace(SPACE).await;
+    an_odd_claim_is_there(world).await;
     let service = start(world).await;
     // The apiserver reads its webhooks' configurations now and then.
     let asks = || async {
@@ -168,23 +169,36 @@ pub(crate) async fn other_systems_names_become_claims(world: &mut World) -> Outc
     must(node.fake.limits().is_empty(), node.fake.limits())
 }
 
-/// A claim whose parameters nobody would understand is not taken.
+/// A claim for a priority.
+fn claim(name: &str, priority: &str) -> ResourceClaim {
+    let parameters = json!({"apiVersion": "cgpu.io/v1alpha1", "kind": "GpuConfig",
+        "priority": priority});
+    let opaque = json!({"driver": "gpu.cgpu.io", "parameters": parameters});
+    let devices = json!({"requests": [shape(json!({}))], "config": [{"opaque": opaque}]});
+    ResourceClaim {
+        metadata: serde_json::from_value(json!({"name": name})).expect("metadata"),
+        spec: serde_json::from_value(json!({"devices": devices})).expect("a spec"),
+        status: None,
+    }
+}
+
+/// Before the webhook is there, somebody makes a claim that it would refuse.
+async fn an_odd_claim_is_there(world: &World) {
+    let mut odd = claim("before", "highest");
+    odd.metadata.finalizers = Some(vec!["cgpu.test/held".to_owned()]);
+    let claims: Api<ResourceClaim> = world.api(SPACE);
+    let made = claims.create(&PostParams::default(), &odd).await;
+    made.expect("made");
+}
+
+/// A claim whose parameters nobody would understand is not taken; one that is there can go.
 async fn parameters_are_checked(world: &World) -> Outcome {
     let claims: Api<ResourceClaim> = world.api(SPACE);
-    let claim = |priority: &str| ResourceClaim {
-        metadata: serde_json::from_value(json!({"name": "odd"})).expect("metadata"),
-        spec: serde_json::from_value(json!({"devices": {
-            "requests": [shape(json!({}))],
-            "config": [{"opaque": {"driver": "gpu.cgpu.io", "parameters": {
-                "apiVersion": "cgpu.io/v1alpha1", "kind": "GpuConfig", "priority": priority}}}]}}))
-        .expect("a spec"),
-        status: None,
-    };
     let dry = PostParams {
         dry_run: true,
         ..PostParams::default()
     };
-    let refused = claims.create(&dry, &claim("highest")).await;
+    let refused = claims.create(&dry, &claim("odd", "highest")).await;
     let refused = refused.map(|_| ()).map_err(|e| e.to_string());
     must(
         refused
@@ -192,8 +206,14 @@ async fn parameters_are_checked(world: &World) -> Outcome {
             .is_err_and(|why| why.contains("normal, high")),
         &refused,
     )?;
-    let taken = claims.create(&dry, &claim("high")).await;
-    must(taken.is_ok(), taken)
+    let taken = claims.create(&dry, &claim("odd", "high")).await;
+    must(taken.is_ok(), taken)?;
+    let deleted = claims.delete("before", &DeleteParams::default()).await;
+    must(deleted.is_ok(), deleted)?;
+    let free = json!({"metadata": {"finalizers": null}});
+    let by = PatchParams::default();
+    let freed = claims.patch("before", &by, &Patch::Merge(free)).await;
+    must(freed.is_ok(), freed)
 }
 
 async fn end(world: &World, service: &JoinHandle<()>) {
