@@ -388,23 +388,29 @@ pub(crate) async fn quotas_and_extended_resources(world: &mut World) -> Outcome 
 pub(crate) async fn the_account_is_kept_to_its_node(world: &mut World) -> Outcome {
     let node = world.node("rights", 1).await;
     let slices: Api<ResourceSlice> = Api::all(node.client.clone());
-    let slice = |node: &str| {
+    let slice = |node: &str, pool: &str| {
         let spec = json!({"driver": "gpu.cgpu.io", "nodeName": node,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}, "devices": []});
+            "pool": {"name": pool, "generation": 9, "resourceSliceCount": 1}, "devices": []});
         ResourceSlice {
             metadata: serde_json::from_value(json!({"generateName": "foreign-"}))
                 .expect("metadata"),
             spec: serde_json::from_value(spec).expect("a spec"),
         }
     };
-    let foreign = slices
-        .create(&PostParams::default(), &slice("elsewhere"))
-        .await;
-    let foreign = foreign.map(|_| ()).map_err(|e| e.to_string());
-    must(
-        foreign.as_ref().is_err_and(|e| e.contains("own node only")),
-        &foreign,
-    )?;
+    for (at, pool) in [
+        ("elsewhere", "elsewhere"),
+        ("elsewhere", "rights"),
+        ("rights", "elsewhere"),
+    ] {
+        let foreign = slices
+            .create(&PostParams::default(), &slice(at, pool))
+            .await;
+        let foreign = foreign.map(|_| ()).map_err(|e| e.to_string());
+        must(
+            foreign.as_ref().is_err_and(|e| e.contains("own node only")),
+            (at, pool, &foreign),
+        )?;
+    }
     let pods: Api<Pod> = Api::all(node.client.clone());
     let listed = pods
         .list(&ListParams::default())
