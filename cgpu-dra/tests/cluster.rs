@@ -67,6 +67,7 @@ async fn run(binaries: &std::path::Path, wanted: &[String]) -> usize {
         cases::a_claim_is_resized,
         cases::quotas_and_extended_resources,
         cases::the_account_is_kept_to_its_node,
+        cases::a_claim_keeps_its_allocation,
         cases::a_gpu_has_64_instances,
         reviews::the_chart_has_all_its_shapes,
         reviews::other_systems_names_become_claims,

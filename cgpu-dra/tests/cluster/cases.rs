@@ -3,6 +3,7 @@
 
 use crate::{
     connection::Connection,
+    control_plane::client,
     kubelet::TestKubelet,
     patience::{must, until, wait, Outcome},
     world::{named, shape, World, WorldNode},
@@ -427,6 +428,55 @@ pub(crate) async fn the_account_is_kept_to_its_node(world: &mut World) -> Outcom
         slices.list(&ListParams::default()).await.is_err(),
         "a stranger reads slices",
     )
+}
+
+/// Of a claim the driver's account can change its own node's devices alone, also where Kubernetes
+/// does not see to it.
+pub(crate) async fn a_claim_keeps_its_allocation(world: &mut World) -> Outcome {
+    let node = world.node("status", 1).await;
+    world.node_object("other").await;
+    world.namespace("status").await;
+    world
+        .template("status", "t", json!({"memory": "8Gi"}))
+        .await;
+    world.pod("status", "one", "t").await;
+    limits(&node, 1).await?;
+    let claims: Api<ResourceClaim> = world.api("status");
+    let listed = claims.list(&ListParams::default()).await;
+    let name = listed.map_err(|e| e.to_string())?.items[0]
+        .metadata
+        .name
+        .clone();
+    let name = name.unwrap_or_default();
+    let ready = |claim: &ResourceClaim| condition(claim, "Ready").map(|_| ());
+    until(&claims, &name, "status.devices", ready).await?;
+    let before_1_36 = "DRAResourceClaimGranularStatusAuthorization=false";
+    let at = world.plane.second_apiserver(before_1_36).await;
+    let by = PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    };
+    let none = json!({"status": {"devices": null}});
+    let all = json!({"status": {"devices": null, "allocation": null, "reservedFor": null}});
+    let free = json!({"status": {"reservedFor": null}});
+    for (node, patch, said) in [
+        ("status", &none, None),
+        ("status", &all, Some("devices of its own node only")),
+        ("status", &free, Some("devices of its own node only")),
+        ("other", &none, Some("claims on its own node only")),
+    ] {
+        let driver = client(at, &world.token(node).await);
+        let claims: Api<ResourceClaim> = Api::namespaced(driver, "status");
+        let done = claims.patch_status(&name, &by, &Patch::Merge(patch)).await;
+        let refused = done.err().map(|e| e.to_string());
+        let as_wanted = match (&refused, said) {
+            (Some(why), Some(said)) => why.contains(said),
+            (why, said) => why.is_none() && said.is_none(),
+        };
+        must(as_wanted, (node, patch, refused))?;
+    }
+    world.delete("status", "one").await;
+    world.gone("status").await
 }
 
 /// 64 instances on one GPU, and not one more.

@@ -2,6 +2,7 @@
 //! Many claims, many nodes, and an apiserver without the feature.
 
 use crate::{
+    control_plane::{client, ADMIN},
     patience::{must, wait, Outcome},
     random::{setting, Random},
     world::World,
@@ -225,7 +226,7 @@ pub(crate) async fn dropped_fields_are_noticed(world: &mut World) -> Outcome {
         .plane
         .second_apiserver("DRAConsumableCapacity=false")
         .await;
-    let slices: Api<ResourceSlice> = Api::all(old);
+    let slices: Api<ResourceSlice> = Api::all(client(old, ADMIN));
     let slice = ResourceSlice {
         metadata: serde_json::from_value(json!({"name": "dropped"})).expect("metadata"),
         spec: slices::spec("dropped-again", 1, sent.clone()),
