@@ -147,6 +147,11 @@ struct WebhookOptions {
     /// Its key, a PEM file.
     #[arg(long)]
     key: PathBuf,
+    /// The first part of the path to which reviews are sent. It is to be secret, because whoever
+    /// knows it can send reviews.
+    #[arg(long, env = "WEBHOOK_PATH", hide_env_values = true,
+        value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    path: String,
     #[command(flatten)]
     allow: AllowOptions,
 }
@@ -280,6 +285,7 @@ async fn review(options: WebhookOptions) -> Result<(), String> {
     let webhook = Arc::new(Webhook {
         client,
         highest: options.allow.allow_priority,
+        path: options.path,
     });
     let mut stop = ending()?;
     tokio::select! {

@@ -78,6 +78,9 @@ pub struct Webhook {
     pub client: Client,
     /// The highest priority that a converted pod can have.
     pub highest: Priority,
+    /// The first part of the path of reviews. It is secret: nothing else tells the apiserver from
+    /// any pod that reaches this port.
+    pub path: String,
 }
 
 /// The answer to a review.
@@ -140,24 +143,42 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Option<ReviewRequest<T>> {
     Some(review.ok()?.request)
 }
 
+/// Whether two texts are the same, in a time that does not tell where they differ.
+fn is_same(a: &str, b: &str) -> bool {
+    let differ = a
+        .bytes()
+        .zip(b.bytes())
+        .fold(0, |all, (a, b)| all | (a ^ b));
+    a.len() == b.len() && differ == 0
+}
+
 impl Webhook {
+    /// The part of a path below the secret one.
+    fn below<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let (first, rest) = path.strip_prefix('/')?.split_once('/')?;
+        is_same(first, &self.path).then_some(rest)
+    }
+
     /// Answers a request of the apiserver.
     pub async fn answer(self: Arc<Self>, request: Request<Bytes>) -> Response<Full<Bytes>> {
         let plain = |status, text: &str| web::response(status, "text/plain", format!("{text}\n"));
         let body = request.body();
-        let answer = match (request.method(), request.uri().path()) {
-            (_, "/healthz") => return plain(StatusCode::OK, "ok"),
-            (&Method::POST, "/pods") => match read(body) {
+        let path = request.uri().path();
+        if path == "/healthz" {
+            return plain(StatusCode::OK, "ok");
+        }
+        let answer = match (request.method(), self.below(path)) {
+            (&Method::POST, Some("pods")) => match read(body) {
                 Some(asked) => Some(self.convert(&asked).await.review(&asked.uid)),
                 None => None,
             },
-            (&Method::POST, "/parameters") => {
+            (&Method::POST, Some("parameters")) => {
                 read::<Configured>(body).map(|asked| judge(&asked.object).review(&asked.uid))
             }
             _ => {
                 return plain(
                     StatusCode::NOT_FOUND,
-                    "reviews are sent to /pods and /parameters",
+                    "reviews are sent to the paths of the webhook's configuration",
                 )
             }
         };
@@ -319,6 +340,35 @@ mod tests {
                 refused.is_some_and(|why| why.contains("priority")),
                 "{place}"
             );
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_secret_path_is_answered() {
+        // Nobody is there. A review of no pod asks nobody.
+        let nowhere = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
+        let webhook = Arc::new(Webhook {
+            client: Client::try_from(nowhere).expect("a client"),
+            highest: Priority::Normal,
+            path: "s3cret".to_owned(),
+        });
+        for (path, status) in [
+            ("/healthz", StatusCode::OK),
+            ("/s3cret/pods", StatusCode::BAD_REQUEST),
+            ("/s3cret/parameters", StatusCode::OK),
+            ("/pods", StatusCode::NOT_FOUND),
+            ("//pods", StatusCode::NOT_FOUND),
+            ("/s3cre/pods", StatusCode::NOT_FOUND),
+            ("/s3crets/pods", StatusCode::NOT_FOUND),
+            ("/s3creT/parameters", StatusCode::NOT_FOUND),
+            ("/s3cret", StatusCode::NOT_FOUND),
+            ("/s3cret/pods/", StatusCode::NOT_FOUND),
+            ("/parameters", StatusCode::NOT_FOUND),
+        ] {
+            let review = json!({"request": {"uid": "u", "object": {}}}).to_string();
+            let request = Request::post(path).body(review.into());
+            let answer = webhook.clone().answer(request.expect("a request")).await;
+            assert_eq!(answer.status(), status, "{path}");
         }
     }
 

@@ -63,7 +63,12 @@ fn the_other_roles_need_no_node() {
     let said = failure(&[], &webhook);
     assert!(said.contains("--certificate"), "{said}");
     let files = ["--certificate=/nonexistent", "--key=/nonexistent"];
-    let said = failure(&[NODE], &[&webhook[..], &files].concat());
+    let all = [&webhook[..], &files].concat();
+    for path in [&[][..], &[("WEBHOOK_PATH", "")]] {
+        let said = failure(path, &all);
+        assert!(said.contains("--path <PATH>"), "{said}");
+    }
+    let said = failure(&[NODE, ("WEBHOOK_PATH", "secret")], &all);
     assert!(said.contains(NO_CLUSTER), "{said}");
     let said = failure(&[], &["device-plugin"]);
     assert!(said.contains("--profile"), "{said}");

@@ -50,7 +50,7 @@ fn certificate(folder: &Path) -> Vec<u8> {
 async fn start(world: &World) -> JoinHandle<()> {
     let folder = world.plane.folder.clone();
     let authority = certificate(&folder);
-    let at = port();
+    let (at, mut secret) = (port(), String::new());
     for mut object in chart(&world.plane.binaries, &["webhook.enabled=true"]) {
         let kind = object["kind"].as_str().unwrap_or_default().to_owned();
         let rights = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"];
@@ -60,7 +60,9 @@ async fn start(world: &World) -> JoinHandle<()> {
             // The apiserver of the tests reaches no service.
             let hook = &mut object["webhooks"][0];
             let path = hook["clientConfig"]["service"]["path"].as_str();
-            let url = format!("https://127.0.0.1:{at}{}", path.expect("a path"));
+            let path = path.expect("a path");
+            let url = format!("https://127.0.0.1:{at}{path}");
+            secret = path.split('/').nth(1).unwrap_or_default().to_owned();
             let trusted = json!(ByteString(authority.clone()));
             hook["clientConfig"] = json!({"url": url, "caBundle": trusted});
             world.apply(object).await;
@@ -74,6 +76,7 @@ async fn start(world: &World) -> JoinHandle<()> {
     let webhook = Arc::new(Webhook {
         client,
         highest: Priority::Normal,
+        path: secret,
     });
     tokio::spawn(web::serve(
         listener,
