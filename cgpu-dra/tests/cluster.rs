@@ -70,6 +70,7 @@ async fn run(binaries: &std::path::Path, wanted: &[String]) -> usize {
         cases::a_claim_keeps_its_allocation,
         cases::a_gpu_has_64_instances,
         reviews::the_chart_has_all_its_shapes,
+        reviews::an_upgrade_keeps_the_certificate,
         reviews::other_systems_names_become_claims,
         storm::random_claims_never_exceed_a_gpu,
         storm::a_thousand_nodes,

@@ -4,7 +4,7 @@
 use crate::{
     control_plane::port,
     patience::{must, wait, Outcome},
-    world::{chart, render, shape, World},
+    world::{chart, objects, render, render_upgrade, shape, World},
 };
 use cgpu_dra::{
     asked, web,
@@ -14,7 +14,7 @@ use cgpu_uapi::Priority;
 use k8s_openapi::{
     api::{
         admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
-        core::v1::{Event, Pod},
+        core::v1::{Event, Pod, Secret},
         resource::v1::{ResourceClaim, ResourceClaimTemplate},
     },
     ByteString,
@@ -271,4 +271,25 @@ pub(crate) async fn the_chart_has_all_its_shapes(world: &mut World) -> Outcome {
         )?;
     }
     Ok(())
+}
+
+/// An upgrade keeps certificate and path, so that pods and apiserver agree all the time.
+pub(crate) async fn an_upgrade_keeps_the_certificate(world: &mut World) -> Outcome {
+    let settings = ["webhook.enabled=true"];
+    let first = render_upgrade(&world.plane, &settings)?;
+    must(
+        first != render_upgrade(&world.plane, &settings)?,
+        "not random",
+    )?;
+    let mut made = objects(&first).into_iter();
+    let secret = made.find(|object| object["kind"] == "Secret");
+    world.apply(secret.ok_or("no Secret")?).await;
+    must(
+        first == render_upgrade(&world.plane, &settings)?,
+        "changed by an upgrade",
+    )?;
+    let secrets: Api<Secret> = world.api("cgpu");
+    let none = DeleteParams::default();
+    let deleted = secrets.delete("cgpu-webhook", &none).await;
+    deleted.map(|_| ()).map_err(|e| e.to_string())
 }

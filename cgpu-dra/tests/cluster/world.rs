@@ -38,6 +38,17 @@ use tokio::{sync::watch, task::JoinHandle};
 
 /// Helm's output for the chart, for a cluster of this version, with these settings; or its error.
 pub(crate) fn render(binaries: &Path, version: &str, settings: &[&str]) -> Result<String, String> {
+    told(&mut helm(binaries, version, settings))
+}
+
+/// The same as `helm upgrade` sees it, which asks the cluster for what is there.
+pub(crate) fn render_upgrade(plane: &ControlPlane, settings: &[&str]) -> Result<String, String> {
+    let mut helm = helm(&plane.binaries, "1.36.0", settings);
+    helm.arg("--dry-run=server");
+    told(helm.env("KUBECONFIG", plane.folder.join("kubeconfig")))
+}
+
+fn helm(binaries: &Path, version: &str, settings: &[&str]) -> Command {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../dist/helm/cgpu");
     let mut helm = Command::new(binaries.join("helm"));
     helm.args(["template", "cgpu", folder, "--namespace", "cgpu"]);
@@ -45,6 +56,10 @@ pub(crate) fn render(binaries: &Path, version: &str, settings: &[&str]) -> Resul
     for setting in settings {
         helm.args(["--set", setting]);
     }
+    helm
+}
+
+fn told(helm: &mut Command) -> Result<String, String> {
     let rendered = helm.output().expect("helm");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if rendered.status.success() {
@@ -57,6 +72,11 @@ pub(crate) fn render(binaries: &Path, version: &str, settings: &[&str]) -> Resul
 /// The objects of the chart for the cluster of the tests.
 pub(crate) fn chart(binaries: &Path, settings: &[&str]) -> Vec<Value> {
     let text = render(binaries, "1.36.0", settings).unwrap_or_else(|why| panic!("helm: {why}"));
+    objects(&text)
+}
+
+/// The objects of helm's output.
+pub(crate) fn objects(text: &str) -> Vec<Value> {
     text.split("---\n")
         .filter(|object| object.contains("apiVersion:"))
         .map(yaml)
