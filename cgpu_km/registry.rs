@@ -23,6 +23,7 @@
 //! Without instances nothing is held, the driver can be unloaded, and the next command that needs
 //! the GPUs asks for them anew.
 
+mod admin;
 mod driver_refusals;
 mod endpoint;
 mod gpu;
@@ -40,15 +41,14 @@ use crate::{
     attach::{self, Driver},
     failure::Failure,
     os_interface::{
-        cgpufs::{Cgpufs, ProxyNode, ProxyNodeFile},
-        devices::{HostNode, HostNodes, MINORS},
-        log::{pr_info, pr_warn},
+        cgpufs::{Cgpufs, ProxyNode},
+        devices::{HostNodes, MINORS},
         procfs::ProcFolder,
-        rmapi::KernelClient,
-        BackingFile, Changes, Gate, Worker,
+        Changes, Gate,
     },
     uapi::{self, Cause, Name},
 };
+use admin::{Admin, GpuRecord, InstanceFaces, InstanceRecord, TenantFaces, TenantRecord};
 use instance::InstanceNodes;
 use kernel::{
     new_mutex,
@@ -94,51 +94,6 @@ pub struct Registry {
     proc_root: Arc<ProcFolder>,
     settings: Settings,
     changes: Arc<Changes>,
-}
-
-struct Admin {
-    driver: Option<Driver>,
-    /// Tenants, each with at least one instance.
-    tenants: KVec<TenantRecord>,
-    gpus: KVec<GpuRecord>,
-    /// The next instance's number.
-    next_instance: u32,
-    /// The next tenant's.
-    next_tenant: u32,
-}
-
-/// A GPU and its folder in `/proc`.
-struct GpuRecord {
-    gpu: Arc<HostGpu>,
-    folder: Arc<ProcFolder>,
-}
-
-/// A tenant and what is to be seen of it.
-struct TenantRecord {
-    instances: KVec<InstanceRecord>,
-    faces: TenantFaces,
-    tenant: Arc<Tenant>,
-}
-
-/// An instance and what is to be seen of it.
-struct InstanceRecord {
-    _faces: InstanceFaces,
-    instance: Arc<TenantInstance>,
-}
-
-/// The nodes and proxy nodes of a tenant.
-struct TenantFaces {
-    control: HostNode<TenantNode>,
-    uvm: HostNode<TenantNode>,
-    _control_proxy: ProxyNodeFile<TenantNode>,
-    _uvm_proxy: ProxyNodeFile<TenantNode>,
-}
-
-/// The node, the proxy node and the `/proc` folder of an instance.
-struct InstanceFaces {
-    _folder: ProcFolder,
-    _proxy_node: ProxyNodeFile<TenantNode>,
-    _node: HostNode<TenantNode>,
 }
 
 /// The place of a new instance.
@@ -503,98 +458,4 @@ fn all<'a, T: 'a>(things: impl Iterator<Item = &'a Arc<T>>) -> Result<KVec<Arc<T
         all.push(thing.clone(), GFP_KERNEL)?;
     }
     Ok(all)
-}
-
-impl Admin {
-    fn instances(&self) -> impl Iterator<Item = &Arc<TenantInstance>> {
-        let records = self
-            .tenants
-            .iter()
-            .flat_map(|tenant| tenant.instances.iter());
-        records.map(|record| &record.instance)
-    }
-
-    fn gpu(&self, minor: u32) -> Option<&GpuRecord> {
-        self.gpus.iter().find(|r| r.gpu.facts().minor == minor)
-    }
-
-    fn find(&self, name: &Name, gpu_minor: u32) -> Result<Arc<TenantInstance>, Cause> {
-        name.as_str().ok_or(Cause::BadName)?;
-        let mut named = self.instances().filter(|i| i.tenant().name() == name);
-        if gpu_minor == uapi::GPU_ANY {
-            let only = named.next().ok_or(Cause::NoSuchInstance)?;
-            return match named.next() {
-                None => Ok(only.clone()),
-                Some(_) => Err(Cause::Ambiguous),
-            };
-        }
-        // Without any instance the GPUs may not be known yet.
-        if !self.tenants.is_empty() && self.gpu(gpu_minor).is_none() {
-            return Err(Cause::NoSuchGpu);
-        }
-        let found = named.find(|i| i.gpu().facts().minor == gpu_minor);
-        found.cloned().ok_or(Cause::NoSuchInstance)
-    }
-
-    /// The control and the UVM device: those that are open already, or newly opened.
-    fn common_files(&self) -> Result<(Arc<BackingFile>, Arc<BackingFile>), Failure> {
-        match self.tenants.iter().find_map(|r| r.tenant.backings()) {
-            Some(files) => Ok(files),
-            None => Ok((attach::open_control()?, attach::open_uvm()?)),
-        }
-    }
-
-    /// Gives the conductor of a GPU that is open the driver's kernel interface, if it has none yet.
-    /// Without one there is no instance: what the driver tells the kernel alone keeps tenants apart
-    /// (see SECURITY.md), and channels cannot be switched.
-    fn introduce(&self, gpu: &HostGpu, opened: &OpenGpu) -> Result<(), Failure> {
-        let Some(driver) = self.driver.filter(|_| gpu.conductor().driver().is_none()) else {
-            return Ok(());
-        };
-        let minor = gpu.facts().minor;
-        match attach::kernel_client(&driver, gpu.facts(), opened.backing.clone()) {
-            Ok(client) => {
-                if client.doorbell().is_none() {
-                    pr_info!("GPU {minor}: no doorbell page through BAR1 (GPUs before Hopper have none)\n");
-                }
-                gpu.conductor().adopt(client);
-            }
-            Err(missing) => {
-                pr_warn!(
-                    "GPU {minor}: no instance: the driver's interface for other kernel modules \
-                     cannot be used ({missing:?})\n"
-                );
-                return Err(Cause::NoKernelInterface.into());
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes the driver's kernel interface from the conductor of a GPU without instances.
-    fn part(&self, gpu: &Arc<HostGpu>) -> Option<Arc<KernelClient>> {
-        if self.instances().any(|i| Arc::ptr_eq(i.gpu(), gpu)) {
-            None
-        } else {
-            gpu.conductor().release()
-        }
-    }
-
-    /// A GPU's device and what hangs on its being open: what is there already, or all anew.
-    fn open_gpu(&self, gpu: &HostGpu) -> Result<OpenGpu, Failure> {
-        let mut tenants = self.tenants.iter();
-        if let Some(opened) = tenants.find_map(|r| r.tenant.opened(gpu)) {
-            return Ok(opened);
-        }
-        let driver = self.driver.ok_or(Cause::DriverMissing)?;
-        let minor = gpu.facts().minor;
-        let backing = attach::open_gpu(minor)?;
-        let shared_data = attach::shared_data(&driver, gpu.facts(), &backing)?;
-        let shared_data = shared_data.map(|page| Arc::new(page, GFP_KERNEL));
-        Ok(OpenGpu {
-            card: attach::card(gpu.facts())?,
-            worker: Arc::new(Worker::start(minor, backing.clone())?, GFP_KERNEL)?,
-            backing,
-            shared_data: shared_data.transpose()?,
-        })
-    }
 }
