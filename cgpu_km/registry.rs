@@ -132,6 +132,7 @@ impl Registry {
                     driver: None,
                     tenants: KVec::new(),
                     gpus: KVec::new(),
+                    files: None,
                     next_instance: 0,
                     next_tenant: 0,
                 }),
@@ -396,10 +397,11 @@ impl Registry {
 
     /// Removes an instance that is not in use, and its tenant with the last one.
     pub fn destroy(&self, name: &Name, gpu_minor: u32) -> Result<(), Failure> {
-        let mut admin = self.admin.lock();
-        let instance = admin.find(name, gpu_minor)?;
-        // Nobody can open it any more once this has succeeded.
+        let instance = self.admin.lock().find(name, gpu_minor)?;
+        // Nobody can open it any more once this has succeeded. It waits for the tenant's own lock,
+        // so other commands must not wait for this one.
         let withdrawn = instance.tenant().withdraw(instance.id(), Condition::Idle)?;
+        let mut admin = self.admin.lock();
         instance.gpu().retract(instance.id());
         for record in &mut admin.tenants {
             record
@@ -441,9 +443,14 @@ impl Registry {
             let place = minors.position(|minor| minor > facts.minor);
             let place = place.unwrap_or(admin.gpus.len());
             admin.gpus.reserve(1, GFP_KERNEL)?;
-            let inserted = admin
-                .gpus
-                .insert_within_capacity(place, GpuRecord { gpu, folder });
+            let inserted = admin.gpus.insert_within_capacity(
+                place,
+                GpuRecord {
+                    gpu,
+                    folder,
+                    opened: None,
+                },
+            );
             inserted.map_err(|_| ENOMEM)?;
         }
         admin.driver = Some(found.driver);

@@ -28,6 +28,9 @@ pub(super) struct Admin {
     /// Tenants, each with at least one instance.
     pub(super) tenants: KVec<TenantRecord>,
     pub(super) gpus: KVec<GpuRecord>,
+    /// The control and the UVM device, while there are tenants. It is asked for here and not of a
+    /// tenant: a command must not wait for a lock that another tenant's programs take.
+    pub(super) files: Option<(Arc<BackingFile>, Arc<BackingFile>)>,
     /// The next instance's number.
     pub(super) next_instance: u32,
     /// The next tenant's.
@@ -38,6 +41,16 @@ pub(super) struct Admin {
 pub(super) struct GpuRecord {
     pub(super) gpu: Arc<HostGpu>,
     pub(super) folder: Arc<ProcFolder>,
+    /// Its device, while it has instances.
+    pub(super) opened: Option<OpenGpu>,
+}
+
+/// The part of the driver that the last instance of a GPU has held. It is to be dropped without a
+/// lock: files are closed, and the last one of a GPU ends its worker.
+pub(super) struct Parted {
+    _client: Option<Arc<KernelClient>>,
+    _opened: Option<OpenGpu>,
+    _files: Option<(Arc<BackingFile>, Arc<BackingFile>)>,
 }
 
 /// A tenant and what is to be seen of it.
@@ -100,11 +113,11 @@ impl Admin {
     }
 
     /// The control and the UVM device: those that are open already, or newly opened.
-    pub(super) fn common_files(&self) -> Result<(Arc<BackingFile>, Arc<BackingFile>), Failure> {
-        match self.tenants.iter().find_map(|r| r.tenant.backings()) {
-            Some(files) => Ok(files),
-            None => Ok((attach::open_control()?, attach::open_uvm()?)),
+    pub(super) fn common_files(&mut self) -> Result<(Arc<BackingFile>, Arc<BackingFile>), Failure> {
+        if self.files.is_none() {
+            self.files = Some((attach::open_control()?, attach::open_uvm()?));
         }
+        Ok(self.files.clone().ok_or(ENODEV)?)
     }
 
     /// Gives the conductor of a GPU that is open the driver's kernel interface, if it has none yet.
@@ -133,31 +146,38 @@ impl Admin {
         Ok(())
     }
 
-    /// Takes the driver's kernel interface from the conductor of a GPU without instances.
-    pub(super) fn part(&self, gpu: &Arc<HostGpu>) -> Option<Arc<KernelClient>> {
-        if self.instances().any(|i| Arc::ptr_eq(i.gpu(), gpu)) {
-            None
-        } else {
-            gpu.conductor().release()
+    /// Takes what the driver gave for a GPU, if that has no instances, and for the last tenant.
+    pub(super) fn part(&mut self, gpu: &Arc<HostGpu>) -> Parted {
+        let is_idle = !self.instances().any(|i| Arc::ptr_eq(i.gpu(), gpu));
+        let mut records = self.gpus.iter_mut();
+        let record = records.find(|r| is_idle && Arc::ptr_eq(&r.gpu, gpu));
+        Parted {
+            _opened: record.and_then(|record| record.opened.take()),
+            _client: is_idle.then(|| gpu.conductor().release()).flatten(),
+            _files: self.files.take_if(|_| self.tenants.is_empty()),
         }
     }
 
     /// A GPU's device and what hangs on its being open: what is there already, or all anew.
-    pub(super) fn open_gpu(&self, gpu: &HostGpu) -> Result<OpenGpu, Failure> {
-        let mut tenants = self.tenants.iter();
-        if let Some(opened) = tenants.find_map(|r| r.tenant.opened(gpu)) {
-            return Ok(opened);
-        }
+    pub(super) fn open_gpu(&mut self, gpu: &HostGpu) -> Result<OpenGpu, Failure> {
         let driver = self.driver.ok_or(Cause::DriverMissing)?;
         let minor = gpu.facts().minor;
+        let mut records = self.gpus.iter_mut();
+        let record = records.find(|r| r.gpu.facts().minor == minor);
+        let record = record.ok_or(Cause::NoSuchGpu)?;
+        if let Some(opened) = &record.opened {
+            return Ok(opened.clone());
+        }
         let backing = attach::open_gpu(minor)?;
         let shared_data = attach::shared_data(&driver, gpu.facts(), &backing)?;
         let shared_data = shared_data.map(|page| Arc::new(page, GFP_KERNEL));
-        Ok(OpenGpu {
+        let opened = OpenGpu {
             card: attach::card(gpu.facts())?,
             worker: Arc::new(Worker::start(minor, backing.clone())?, GFP_KERNEL)?,
             backing,
             shared_data: shared_data.transpose()?,
-        })
+        };
+        record.opened = Some(opened.clone());
+        Ok(opened)
     }
 }

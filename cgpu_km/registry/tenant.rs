@@ -106,6 +106,7 @@ pub struct ShareTerms {
 
 /// A GPU's device while somebody has it open, which keeps the GPU initialized; shared by its
 /// instances.
+#[derive(Clone)]
 pub(super) struct OpenGpu {
     /// The device.
     pub(super) backing: Arc<BackingFile>,
@@ -461,11 +462,14 @@ impl Tenant {
         state.shares.iter().any(|s| s.gpu.id() == gpu.id())
     }
 
-    /// Adds a share with these terms.
+    /// Adds a share with these terms. `EBUSY` if the tenant's last instance is being destroyed.
     pub(super) fn add(&self, share: TenantShare, terms: &ShareTerms) -> Result {
         let (id, locks) = (InstanceId(share.instance), self.client_locks.clone());
         share.gpu.conductor().set_client_locks(id, locks);
         let mut state = self.state.lock();
+        if state.control.backing.is_none() {
+            return Err(EBUSY);
+        }
         state.shares.reserve(1, GFP_KERNEL)?;
         let (gpu, accounting) = (share.gpu.id(), &mut state.accounting);
         accounting.add_share(gpu, terms.limit).map_err(|_| ENOMEM)?;
@@ -535,24 +539,6 @@ impl Tenant {
     pub(super) fn shut(&self) -> (Option<Arc<BackingFile>>, Option<Arc<BackingFile>>) {
         let mut state = self.state.lock();
         (state.control.backing.take(), state.uvm.backing.take())
-    }
-
-    /// The files that other tenants and instances can share: of the control and the UVM device.
-    pub(super) fn backings(&self) -> Option<(Arc<BackingFile>, Arc<BackingFile>)> {
-        let state = self.state.lock();
-        Some((state.control.backing.clone()?, state.uvm.backing.clone()?))
-    }
-
-    /// The same of one of its GPUs.
-    pub(super) fn opened(&self, gpu: &HostGpu) -> Option<OpenGpu> {
-        let state = self.state.lock();
-        let share = state.shares.iter().find(|s| s.gpu.id() == gpu.id())?;
-        Some(OpenGpu {
-            backing: share.door.backing.clone()?,
-            worker: share.worker.clone(),
-            shared_data: share.shared_data.clone(),
-            card: share.card,
-        })
     }
 }
 
