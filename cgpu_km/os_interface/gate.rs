@@ -125,13 +125,21 @@ impl Gate {
         )
     }
 
-    /// Moves the gate; `ENOMEM` where that cannot be done, and nothing has changed.
+    /// Moves the gate. `ENOMEM` or `EAGAIN` where that cannot be done now, and nothing has changed.
+    ///
+    /// The kernel's lock of a file's mappings is a program's, and one that gives its own task no
+    /// processor can hold it for long. So the gate is not moved while a task of the program would
+    /// be waited for.
     pub fn set(&self, position: Position) -> Result {
         let shut = position == Position::Shut;
         let new = match position {
             Position::Shut => Some(Arc::pin_init(Completion::new(), GFP_KERNEL)?),
             Position::Open | Position::Armed => None,
         };
+        let closes = position != Position::Open && self.if_open(|| {});
+        if closes && !self.files.are_at_hand() {
+            return Err(EAGAIN);
+        }
         let mut state = self.state.lock();
         let was_open = state.position == Position::Open;
         state.position = position;

@@ -90,6 +90,15 @@ struct address_space *cgpu_shim_mappings(const struct file *file)
 	return file->f_mapping;
 }
 
+/* Whether the lock of a file's mappings can be shared at this moment without a wait. */
+bool cgpu_shim_are_at_hand(struct address_space *mappings)
+{
+	if (!down_read_trylock(&mappings->i_mmap_rwsem))
+		return false;
+	up_read(&mappings->i_mmap_rwsem);
+	return true;
+}
+
 void *cgpu_shim_file_data(const struct file *file)
 {
 	return file->private_data;

@@ -44,6 +44,7 @@ struct mm_struct *cgpu_shim_memory(void);
 struct file *cgpu_shim_get_file_active(struct file *file);
 struct inode *cgpu_shim_inode(const struct file *file);
 struct address_space *cgpu_shim_mappings(const struct file *file);
+bool cgpu_shim_are_at_hand(struct address_space *mappings);
 void *cgpu_shim_file_data(const struct file *file);
 void cgpu_shim_set_file_data(struct file *file, void *data);
 dev_t cgpu_shim_device_number(const struct inode *inode);

@@ -82,6 +82,13 @@ impl GatedFiles {
         }
     }
 
+    /// Whether [`GatedFiles::clear`] would wait for no task at this moment: none changes the mappings
+    /// of a file, or waits to.
+    pub(super) fn are_at_hand(&self) -> bool {
+        let state = self.state.lock();
+        state.files.iter().all(|file| file.is_at_hand())
+    }
+
     /// A file gets a mapping more; `mappings` counts those that it has.
     pub(super) fn enter(&self, file: FileMappings, mappings: &Atomic<u64>) -> Result {
         loop {
@@ -175,6 +182,11 @@ impl FileMappings {
         let mappings = unsafe { extra::cgpu_shim_mappings(file.as_ptr()) };
         // INVARIANT: This function's contract.
         NonNull::new(mappings).map(Self)
+    }
+
+    fn is_at_hand(self) -> bool {
+        // SAFETY: By its invariant it is valid.
+        unsafe { extra::cgpu_shim_are_at_hand(self.0.as_ptr()) }
     }
 
     /// Takes all pages out.
