@@ -82,8 +82,8 @@ impl GatedFiles {
         }
     }
 
-    /// Whether [`GatedFiles::clear`] would wait for no task at this moment: none changes the mappings
-    /// of a file, or waits to.
+    /// Whether [`GatedFiles::clear`] would wait for no task at this moment: none changes the
+    /// mappings of a file, or waits to.
     pub(super) fn are_at_hand(&self) -> bool {
         let state = self.state.lock();
         state.files.iter().all(|file| file.is_at_hand())
