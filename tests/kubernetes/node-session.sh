@@ -207,7 +207,8 @@ gone() {
 }
 nothing() {
 	cgpuctl inst list --json >"$out/list" && ! grep -q gpu_minor "$out/list" &&
-		is "$(find /run/cgpu /run/cdi -mindepth 1 ! -type d ! -path '*/failed/*')" ""
+		is "$(find /run/cgpu /run/cdi -mindepth 1 ! -type d ! -path '*/failed/*' \
+			! -name last-record)" ""
 }
 # same POD GIB PROCESS: it has run on.
 same() { is "$(process "$2")" "$3" && is "$(restarts "$1")" 0; }
