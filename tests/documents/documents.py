@@ -56,6 +56,8 @@ LEFT_OUT = (
     ("", "apt-mark ", "goes with the package of the line before it"),
     ("", "mokutil ", "asks the firmware, which the machine has not"),
     ("docs/kubernetes.md", "helm ", "wants a cluster: `make test-kubernetes` renders the chart"),
+    ("docs/kubernetes.md", "rustup ", "wants the network"),
+    ("docs/kubernetes.md", "cargo ", "`make test-kubernetes` builds the same program"),
     ("docs/kubernetes.md", "docker ", "wants a registry"),
     ("docs/kubernetes.md", "kubectl ", "wants a cluster: `make test-kubernetes` resizes a claim"),
     ("docs/install.md", "make ", "README's same line has run; it is one way or the other"),
