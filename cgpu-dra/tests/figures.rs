@@ -3,9 +3,9 @@
 //! for figures that there are.
 
 mod fake_node;
+mod train;
 
 use cgpu_dra::{
-    claims::{Plan, Share},
     metrics::Metrics,
     names::Uid,
     proto::{
@@ -27,27 +27,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
 };
-
-const UID: &str = "7b2ea4b2-0000-4000-8000-00000000000f";
-
-fn plan() -> Plan {
-    Plan {
-        namespace: "team-a".to_owned(),
-        name: "train".to_owned(),
-        shares: vec![Share {
-            request: "gpu".to_owned(),
-            device: "gpu-0".to_owned(),
-            share_id: None,
-            minor: 0,
-            memory_bytes: 8 << 30,
-            weight: 20,
-            priority: 0,
-            managed: 0,
-            capabilities: 3,
-            burst_ms: None,
-        }],
-    }
-}
+use train::{plan, UID};
 
 /// A node with a claim and an instance made by hand.
 fn metrics(node: &Arc<FakeNode>) -> Arc<Metrics> {

@@ -493,7 +493,7 @@ impl Forest {
     }
 
     /// Calls `work` with each of the clients that were made on a file.
-    pub(super) fn clients_of(&self, file: FileId, work: &mut dyn FnMut(ClientHandle)) {
+    pub(super) fn clients_of(&self, file: FileId, mut work: impl FnMut(ClientHandle)) {
         let mut at = self.by_file.get(file.0);
         while let Some(client) = at.and_then(|slot| self.clients.get(slot)) {
             at = client.next;

@@ -402,7 +402,7 @@ impl Tenant {
     pub(super) fn leave_clients_of(&self, file: FileId) {
         let mut left = [const { None }; MAX_GPUS];
         let state = self.state.lock();
-        state.accounting.clients_of(file, &mut |client| {
+        state.accounting.clients_of(file, |client| {
             for (place, share) in left.iter_mut().zip(&state.shares) {
                 share.gpu.conductor().leave_client(client);
                 *place = Some(share.gpu.clone());

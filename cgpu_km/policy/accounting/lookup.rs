@@ -185,7 +185,7 @@ impl Accounting {
     }
 
     /// Calls `work` with each of the clients that were made on a file.
-    pub fn clients_of(&self, file: FileId, work: &mut dyn FnMut(ClientHandle)) {
+    pub fn clients_of(&self, file: FileId, work: impl FnMut(ClientHandle)) {
         self.forest.clients_of(file, work);
     }
 
