@@ -11,6 +11,7 @@ use super::{
     attack::Own,
     rest::alone,
     scene::{in_instances, open_client, Place, OWN},
+    seen::timeslices_of,
 };
 use crate::{
     guest::{rm, suite::doorbell::wait_for},
@@ -144,14 +145,10 @@ fn scheduled(folder: &str) -> Result<(), String> {
 
 /// The sum of the slices of a client's groups, in microseconds.
 fn slices(client: u32) -> Result<u64, String> {
-    let path = format!("{}/clients", standin::DEBUGFS);
-    let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
-    let name = format!("{client:#010x}: ");
-    let line = text.lines().find(|line| line.starts_with(&name));
-    let mut words = line.unwrap_or_default().split(' ');
-    let found = words.by_ref().find(|word| *word == "timeslices");
-    let number = found.and_then(|_| words.next()?.parse().ok());
-    number.ok_or_else(|| format!("{path} has no slices of {name}"))
+    let clients = standin::read("clients")?;
+    let line = clients.get(&format!("{client:#010x}"));
+    let sum = line.and_then(|line| timeslices_of(line)?.parse().ok());
+    sum.ok_or_else(|| format!("no slices of {client:#010x} are told"))
 }
 
 /// Makes controls of a client's subdevice until `work` is done. Their answers do not matter: the

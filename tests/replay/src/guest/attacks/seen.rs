@@ -68,22 +68,13 @@ impl State {
         let clients = read("clients")?;
         let (own, others): (Vec<&str>, Vec<&str>) =
             clients.lines().partition(|line| line.starts_with(&name));
-        let slices = |line: &&str| {
-            Some(
-                line.split("timeslices ")
-                    .nth(1)?
-                    .split(' ')
-                    .next()?
-                    .to_owned(),
-            )
-        };
         Ok(Self {
             victim: own.first().ok_or("the victim is gone")?.to_string(),
             settings: read("settings")?,
             timeslices: others
                 .iter()
-                .filter_map(slices)
-                .filter(|slice| slice != "0" && slice != NEW_TIMESLICE)
+                .filter_map(|line| timeslices_of(line))
+                .filter(|slice| *slice != "0" && *slice != NEW_TIMESLICE)
                 .collect::<Vec<_>>()
                 .join(" "),
             waiting: read("engine")?
@@ -107,4 +98,9 @@ impl State {
         }
         lines.join("; ")
     }
+}
+
+/// The sum of the timeslices of a client's groups, in microseconds, by its line of `clients`.
+pub(super) fn timeslices_of(line: &str) -> Option<&str> {
+    line.split("timeslices ").nth(1)?.split(' ').next()
 }
