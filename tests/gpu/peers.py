@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""peers.py [--bin DIR] [--hami LIBRARY] [--seconds S] [--json FILE] [--logs DIR] [CASE...]: tenants
-that are like those of production under several sharers of a GPU, in one run. Prints a line of JSON
-for each case: `rates` of the tenants, `waits_ms` (median, 95 %, 99 %, longest) of what each waits
-for, of a service also `ttft_ms`, until the first token.
+"""peers.py [--bin DIR] [--hami LIBRARY] [--gpu MINOR] [--seconds S] [--json FILE] [--logs DIR]
+[CASE...]: tenants that are like those of production under several sharers of a GPU, in one run.
+Prints a line of JSON for each case: `rates` of the tenants, `waits_ms` (median, 95 %, 99 %,
+longest) of what each waits for, of a service also `ttft_ms`, until the first token.
 
 A case is SHARER/KIND[,KIND]. Kinds: programs/tenant.py. Sharers, all with equal parts:
 
@@ -81,14 +81,21 @@ def environment(sharer, library, tenants, folder, number):
     return {}
 
 
+def only(minor):
+    """The variables of a program that is to see one GPU; none for the first of all."""
+    if minor is None:
+        return {}
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(minor)}
+
+
 @contextlib.contextmanager
-def mps(folder):
+def mps(folder, minor):
     """NVIDIA's MPS, as long as it is needed."""
     path = f"{os.environ['PATH']}:/usr/local/nvidia/bin"
     found = shutil.which("nvidia-cuda-mps-control", path=path)
     if not found:
         raise RuntimeError("there is no nvidia-cuda-mps-control")
-    variables = os.environ | environment("mps", None, 1, folder, 0)
+    variables = os.environ | only(minor) | environment("mps", None, 1, folder, 0)
     del variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]
     with subprocess.Popen(
         [found, "-f"], env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -107,7 +114,7 @@ def beside_each_other(sharer, kinds, options, folder):
     tenants = []
     try:
         for number, kind in enumerate(kinds):
-            variables = environment(sharer, options.hami, len(kinds), folder, number)
+            variables = only(options.gpu) | environment(sharer, options.hami, len(kinds), folder, number)
             tenants.append(
                 subprocess.Popen(
                     tenant(kind, options),
@@ -145,6 +152,7 @@ def in_instances(sharer, kinds, options, log):
     name, _, burst = name.partition("@")
     weights = ["50+" if name == "cgpu+" else "50"] + ["50"] * (len(kinds) - 1)
     command = [options.bin.resolve() / "cgpu-gpu", "weigh", "--warm-up", str(WARM_UP_S)]
+    command += ["--gpu", str(options.gpu)] if options.gpu is not None else []
     command += ["--period", period] if period else []
     command += ["--burst", burst] if burst else []
     command += ["--log", log] if log else []
@@ -166,7 +174,7 @@ def measure(options, case):
         said, scheduler = in_instances(sharer, kinds, options, log)
     else:
         with tempfile.TemporaryDirectory() as folder:
-            with mps(folder) if sharer == "mps" else contextlib.nullcontext():
+            with mps(folder, options.gpu) if sharer == "mps" else contextlib.nullcontext():
                 said = beside_each_other(sharer, kinds, options, folder)
     figures = {
         "case": case,
@@ -189,6 +197,7 @@ def main():
     parser.add_argument("--hami", type=Path, help="HAMi-core's libvgpu.so")
     parser.add_argument("--seconds", type=float, default=9.0)
     parser.add_argument("--token-ms", type=float, help="of llm alone; measured if it is not said")
+    parser.add_argument("--gpu", type=int, help="minor number; several at a time: one run each")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--logs", type=Path, help="folder for the scheduler's log of each case")
     parser.add_argument("cases", nargs="*", metavar="CASE")
