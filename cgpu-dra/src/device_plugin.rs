@@ -6,6 +6,7 @@
 use crate::{
     failures::{Failures, PATIENCE},
     node::{Node, Places},
+    once::Once,
     proto::{
         AllocateRequest, AllocateResponse, CdiDevice, ContainerAnswer, Nothing, PluginDevice,
         PluginDevices, RegisterRequest,
@@ -118,14 +119,6 @@ fn identity(path: &Path) -> Option<(u64, i64, i64)> {
     Some((found.ino(), found.ctime(), found.ctime_nsec()))
 }
 
-/// Says why not all slots can be kept, once.
-fn say(why: Option<String>, said: &mut Option<String>) {
-    if let Some(why) = why.as_ref().filter(|_| *said != why) {
-        eprintln!("cgpu-dra: cannot keep the slots: {why}");
-    }
-    *said = why;
-}
-
 /// Has those that were there be there, and not be used. Says whether that is news.
 fn none_is_sound(devices: &mut Devices) -> bool {
     let news = devices.iter().any(|(_, sound)| *sound);
@@ -140,7 +133,10 @@ async fn look(
     failures: Failures,
     tell: watch::Sender<Devices>,
 ) {
-    let mut said = None;
+    let mut last = Once::default();
+    let mut say = |why: Option<String>| {
+        last.say(why.map(|why| format!("cannot keep the slots: {why}")));
+    };
     loop {
         let (node, slots, failures) = (node.clone(), slots.clone(), failures.clone());
         let mut found = tokio::task::spawn_blocking(move || {
@@ -158,10 +154,7 @@ async fn look(
         let found = match soon {
             Ok(found) => found,
             Err(_) => {
-                say(
-                    Some("the NVIDIA driver does not answer".to_owned()),
-                    &mut said,
-                );
+                say(Some("the NVIDIA driver does not answer".to_owned()));
                 tell.send_if_modified(none_is_sound);
                 found.await
             }
@@ -169,7 +162,7 @@ async fn look(
         match found.unwrap_or_else(|e| Err(e.to_string())) {
             Ok(found) => {
                 let why = found.iter().find_map(|(slot, _)| slot.missing.as_ref());
-                say(why.map(SlotError::to_string), &mut said);
+                say(why.map(SlotError::to_string));
                 tell.send_if_modified(|old| {
                     let new = *old != found;
                     *old = found;
@@ -177,7 +170,7 @@ async fn look(
                 });
             }
             Err::<_, String>(why) => {
-                say(Some(why), &mut said);
+                say(Some(why));
                 tell.send_if_modified(none_is_sound);
             }
         }
@@ -235,10 +228,11 @@ pub async fn run(node: Arc<dyn Node>, settings: PluginSettings, mut stop: watch:
     ));
     let (tell, devices) = watch::channel(Devices::new());
     let registered = async {
+        let mut last = Once::default();
         loop {
-            if let Err(why) = one_kubelet(&settings, &slots, &devices).await {
-                eprintln!("cgpu-dra: cannot register with the kubelet: {why}");
-            }
+            let ended = one_kubelet(&settings, &slots, &devices).await;
+            let said = |why| format!("cannot register with the kubelet: {why}");
+            last.say(ended.err().map(said));
             tokio::time::sleep(PERIOD).await;
         }
     };

@@ -50,7 +50,7 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
     /// A file or folder.
-    #[error("{} {} failed: {}", .0.action, .0.path.display(), .0.errno.desc())]
+    #[error(transparent)]
     Path(PathError),
     /// A socket, or an address.
     #[error("cannot listen at {at}: {why}")]

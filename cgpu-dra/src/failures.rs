@@ -151,7 +151,7 @@ impl Failures {
     /// resets the GPUs.
     pub fn note_load(&self, load: Option<u64>) {
         if let Some(Err(error)) = load.map(|load| self.follow(load)) {
-            eprintln!("cgpu-dra: {} {:?} failed", error.action, error.path);
+            eprintln!("cgpu-dra: {error}");
         }
     }
 

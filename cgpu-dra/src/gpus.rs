@@ -72,7 +72,8 @@ impl Inventory {
     }
 }
 
-fn is_mig(gpu: &Gpu) -> bool {
+/// Whether MIG divides a GPU, or will until the next reset.
+pub(crate) fn is_mig(gpu: &Gpu) -> bool {
     matches!(gpu.mig_mode, mig::ENABLED | mig::DISABLE_PENDING)
 }
 

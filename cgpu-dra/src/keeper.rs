@@ -6,6 +6,7 @@ use crate::{
     apiserver::sentence,
     claims::Plan,
     names::{Uid, DRIVER},
+    once::Once,
     status::{self, Moment, Resize, Wish},
     tenants::Tenants,
 };
@@ -120,8 +121,10 @@ impl Following {
     }
 
     async fn run(mut self) {
+        let mut last = Once::default();
         loop {
             let Err(error) = self.follow().await else {
+                last.say(None);
                 // Also where a server ends each watch at once.
                 tokio::time::sleep(PERIOD).await;
                 continue;
@@ -132,7 +135,9 @@ impl Following {
             }
             let error = sentence(&error);
             let (namespace, name) = (&self.plan.namespace, &self.plan.name);
-            eprintln!("cgpu-dra: cannot follow the claim {namespace}/{name}: {error}");
+            last.say(Some(format!(
+                "cannot follow the claim {namespace}/{name}: {error}"
+            )));
             tokio::time::sleep(WAIT).await;
         }
     }

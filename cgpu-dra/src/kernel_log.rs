@@ -3,7 +3,10 @@
 //! the last one outlives this program: what was said while it was away counts as well, and what was
 //! read once is not noted again when an operator has removed it.
 
-use crate::failures::{xid, Failures};
+use crate::{
+    failures::{xid, Failures},
+    once::Once,
+};
 use nix::fcntl::OFlag;
 use std::{
     fs::{File, OpenOptions},
@@ -60,7 +63,7 @@ impl Reader {
         };
         if let Some(last) = self.last.filter(|_| self.last != before) {
             if let Err(error) = self.failures.note_record(last) {
-                eprintln!("cgpu-dra: {} {:?} failed", error.action, error.path);
+                eprintln!("cgpu-dra: {error}");
             }
         }
         self.is_past &= ended.is_err();
@@ -80,7 +83,7 @@ impl Reader {
         };
         eprintln!("cgpu-dra: the GPU at {pci} has failed: Xid {number}");
         if let Err(error) = self.failures.note(&pci, number) {
-            eprintln!("cgpu-dra: {} {:?} failed", error.action, error.path);
+            eprintln!("cgpu-dra: {error}");
         }
     }
 }
@@ -90,7 +93,7 @@ pub struct KernelLog {
     path: PathBuf,
     file: Option<File>,
     reader: Reader,
-    said: Option<String>,
+    last: Once,
 }
 
 impl KernelLog {
@@ -100,23 +103,19 @@ impl KernelLog {
             path,
             file: None,
             reader: Reader::new(failures),
-            said: None,
+            last: Once::default(),
         }
     }
 
     /// Reads what was said since the last time. A log that cannot be read is opened again the next
     /// time.
     pub fn read_on(&mut self) {
-        let ended = self.try_read();
-        let why = ended.err().map(|e| e.to_string());
-        if let Some(why) = why.as_ref().filter(|_| self.said != why) {
-            let path = self.path.display();
-            eprintln!("cgpu-dra: cannot read {path}, so no Xid is seen: {why}");
-        }
-        if why.is_some() {
+        let (ended, path) = (self.try_read(), self.path.display());
+        let said = |why| format!("cannot read {path}, so no Xid is seen: {why}");
+        if ended.is_err() {
             self.file = None;
         }
-        self.said = why;
+        self.last.say(ended.err().map(said));
     }
 
     fn try_read(&mut self) -> io::Result<()> {
@@ -204,10 +203,9 @@ mod tests {
         let path = root.with_extension("kmsg");
         let mut log = KernelLog::new(path.clone(), failures.clone());
         log.read_on();
-        assert!(log.said.is_some());
+        assert_eq!(failures.last_record(), None);
         fs::write(&path, "6,1,1,-;usb 1-1: new device\n").expect("written");
         log.read_on();
-        assert!(log.said.is_none());
         assert_eq!(failures.last_record(), Some(1));
         fs::remove_file(path).expect("removed");
         fs::remove_dir_all(root).expect("removed");

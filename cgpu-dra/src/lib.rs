@@ -6,7 +6,7 @@
 //! [`kernel_log`] and [`slices`] say what a node has; [`claims`] and [`config`] what a claim wants;
 //! [`journal`] and [`tenants`] make and remove instances; [`kubelet`], [`publisher`] and [`keeper`]
 //! talk to the kubelet and the apiserver, whose words [`apiserver`] cuts; [`pods`] and [`metrics`]
-//! tell figures, which [`web`] serves; [`driver`] starts all of it.
+//! tell figures, which [`web`] serves; [`driver`] starts all of it. [`once`] keeps the log short.
 //!
 //! Beside the driver there are two more programs in the same binary: [`webhook`] checks parameters
 //! and turns other systems' resource names ([`asked`]) into claims ([`compat`]), and
@@ -37,6 +37,7 @@ pub mod kubelet;
 pub mod metrics;
 pub mod names;
 pub mod node;
+pub mod once;
 #[cfg(feature = "cluster")]
 pub mod pods;
 pub mod proto;

@@ -8,6 +8,7 @@ use crate::{
     gpus::Inventory,
     kubelet::Health,
     names::DRIVER,
+    once::Once,
     slices::{self, dropped, same},
     tenants::Tenants,
 };
@@ -103,18 +104,16 @@ impl Publisher {
 
     /// Publishes for as long as it is polled.
     pub async fn run(mut self) {
-        let mut wait = SHORTEST_WAIT;
+        let (mut wait, mut last) = (SHORTEST_WAIT, Once::default());
         loop {
             let Err(error) = self.follow().await else {
+                last.say(None);
                 wait = SHORTEST_WAIT;
                 tokio::time::sleep(wait).await;
                 continue;
             };
-            eprintln!(
-                "cgpu-dra: cannot publish the GPUs of {}: {}",
-                self.node,
-                sentence(&error)
-            );
+            let (node, why) = (&self.node, sentence(&error));
+            last.say(Some(format!("cannot publish the GPUs of {node}: {why}")));
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LONGEST_WAIT);
         }

@@ -5,6 +5,7 @@
 
 use crate::{
     claims::Share,
+    gpus::is_mig,
     names::device,
     node::{Node, Places},
     quantity,
@@ -17,7 +18,7 @@ use cgpu_client::{
     size::Bytes,
 };
 use cgpu_uapi::{
-    capability, mig, text, Gpu, Instance, InstanceKey, ManagedMode, Name, Priority,
+    capability, text, Gpu, Instance, InstanceKey, ManagedMode, Name, Priority,
     MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
 use nix::errno::Errno;
@@ -175,10 +176,7 @@ pub enum SlotError {
 /// The slots of the node's GPUs.
 fn plan(profiles: &[Profile], gpus: &[Gpu]) -> Result<Vec<Slot>, SlotError> {
     let mut slots = Vec::new();
-    for gpu in gpus {
-        if matches!(gpu.mig_mode, mig::ENABLED | mig::DISABLE_PENDING) {
-            continue;
-        }
+    for gpu in gpus.iter().filter(|gpu| !is_mig(gpu)) {
         let (mut wanted_bytes, mut weight) = (0u64, 0u64);
         for profile in profiles {
             let all = profile.memory_bytes.saturating_mul(profile.count.into());

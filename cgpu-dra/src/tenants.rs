@@ -78,14 +78,8 @@ pub enum TenantError {
         errno: Errno,
     },
     /// A file.
-    #[error("{} {} failed: {}", .0.action, .0.path.display(), .0.errno.desc())]
-    Path(PathError),
-}
-
-impl From<PathError> for TenantError {
-    fn from(error: PathError) -> Self {
-        Self::Path(error)
-    }
+    #[error(transparent)]
+    Path(#[from] PathError),
 }
 
 fn files_are(count: u32) -> String {

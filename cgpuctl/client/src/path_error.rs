@@ -9,7 +9,8 @@ use std::{
 };
 
 /// A file operation of the host that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{action} {} failed: {}", .path.display(), .errno.desc())]
 pub struct PathError {
     /// The action that failed, as in "… failed".
     pub action: &'static str,
