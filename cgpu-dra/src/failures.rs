@@ -29,6 +29,9 @@ const DEADLY: [u32; 5] = [48, 79, 95, 119, 120];
 /// The file beside the folder that says how far the kernel's log was read.
 const LAST_RECORD: &str = "last-record";
 
+/// The kernel's file with the name of the running system, another one at each boot.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
 /// The effect of a taint that keeps new pods away and evicts none.
 pub const NO_SCHEDULE: &str = "NoSchedule";
 
@@ -79,15 +82,20 @@ impl Failure {
     }
 }
 
-/// Whether an Xid says that the GPU has failed. `line` is all that the driver says of it.
-fn is_of_gpu(number: u32, line: &str) -> bool {
-    OF_GPUS.contains(&number) || OF_LINKS.contains(&number) && line.contains(" Fatal ")
+/// Whether an Xid says that the GPU has failed. `message` is all that the driver says of it. Before
+/// its own words there may be the name of a process, which is a tenant's choice: the last word on
+/// how severe it is counts.
+fn is_of_gpu(number: u32, message: &str) -> bool {
+    let mut words = message.split_whitespace();
+    let mut severity = || words.rfind(|word| matches!(*word, "Fatal" | "Nonfatal"));
+    OF_GPUS.contains(&number) || OF_LINKS.contains(&number) && severity() == Some("Fatal")
 }
 
-/// The PCI address and the number in a line of the kernel's log, if the line reports a failure of
-/// the GPU: `NVRM: Xid (PCI:0000:65:00): 79, …`.
-pub fn xid(line: &str) -> Option<(String, u32)> {
-    let (_, rest) = line.split_once("NVRM: Xid (PCI:")?;
+/// The PCI address and the number in a message of the kernel's log, if it reports a failure of the
+/// GPU: `NVRM: Xid (PCI:0000:65:00): 79, …`. It must begin so: within other messages of the kernel
+/// there are words of tenants, such as names of files.
+pub fn xid(message: &str) -> Option<(String, u32)> {
+    let rest = message.strip_prefix("NVRM: Xid (PCI:")?;
     let (address, rest) = rest.split_once("): ")?;
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
     let number = digits.parse().ok()?;
@@ -107,12 +115,32 @@ pub fn xid(line: &str) -> Option<(String, u32)> {
 #[derive(Clone, Debug)]
 pub struct Failures {
     folder: PathBuf,
+    /// Of the running system. A boot numbers loads and records anew, and a node may keep the files.
+    boot: String,
 }
 
 impl Failures {
     /// The files in this folder, which is made when it is needed.
     pub fn at(folder: PathBuf) -> Self {
-        Self { folder }
+        let boot = fs::read_to_string(BOOT).unwrap_or_default();
+        Self::of_boot(folder, boot.trim())
+    }
+
+    /// The same, for the boot of this name.
+    pub fn of_boot(folder: PathBuf, boot: &str) -> Self {
+        let boot = boot.to_owned();
+        Self { folder, boot }
+    }
+
+    /// A number as it is noted.
+    fn note_of(&self, number: u64) -> String {
+        format!("{} {number}", self.boot)
+    }
+
+    /// The number in a note, if it is of this boot, or of an earlier version, which noted no boot.
+    fn noted(&self, note: &str) -> Option<u64> {
+        let (boot, number) = note.split_once(' ').unwrap_or((&self.boot, note));
+        number.parse().ok().filter(|_| boot == self.boot)
     }
 
     /// Notes that the driver has reported an Xid for the GPU at a PCI address.
@@ -134,17 +162,18 @@ impl Failures {
             .collect()
     }
 
-    /// The number of the last record of the kernel's log that was read for failures, if any was.
+    /// The number of the last record of the kernel's log that was read for failures, if any was
+    /// since the boot.
     pub fn last_record(&self) -> Option<u64> {
         let text = fs::read_to_string(self.folder.with_file_name(LAST_RECORD)).ok()?;
-        text.parse().ok()
+        self.noted(&text)
     }
 
     /// Notes that number, for another run of this program.
     pub fn note_record(&self, number: u64) -> Result<(), PathError> {
         let path = self.folder.with_file_name(LAST_RECORD);
         files::make_folder(path.parent().unwrap_or(&path))?;
-        files::write_whole(&path, number.to_string().as_bytes())
+        files::write_whole(&path, self.note_of(number).as_bytes())
     }
 
     /// Notes which load of the driver answers, and forgets the failures of an earlier one: a load
@@ -158,14 +187,13 @@ impl Failures {
     /// The same. The number of the last load is in a file, for another run of this program.
     fn follow(&self, load: u64) -> Result<(), PathError> {
         let path = self.folder.with_extension("load");
-        let text = load.to_string();
         match fs::read_to_string(&path) {
-            Ok(before) if before == text => return Ok(()),
+            Ok(before) if self.noted(&before) == Some(load) => return Ok(()),
             Ok(_) => self.forget()?,
             Err(_) => {}
         }
         files::make_folder(path.parent().unwrap_or(&path))?;
-        files::write_whole(&path, text.as_bytes())
+        files::write_whole(&path, self.note_of(load).as_bytes())
     }
 
     /// Forgets all.
@@ -205,7 +233,7 @@ mod tests {
     #[test]
     fn lines_of_the_log_name_failed_gpus() {
         assert_eq!(
-            xid("3,1234,999,-;NVRM: Xid (PCI:0000:65:00): 79, pid=1, GPU has fallen off the bus."),
+            xid("NVRM: Xid (PCI:0000:65:00): 79, pid=1, GPU has fallen off the bus."),
             Some(("0000:65:00.0".to_owned(), 79))
         );
         assert_eq!(
@@ -217,6 +245,8 @@ mod tests {
             "NVRM: Xid (PCI:0000:65:00): x",
             "usb 1-1: new device",
             "",
+            // A tenant has an overlay mounted in a user namespace of its own.
+            "overlayfs: failed to resolve 'NVRM: Xid (PCI:0000:65:00): 79, x': -2",
         ] {
             assert_eq!(xid(line), None, "{line}");
         }
@@ -244,6 +274,9 @@ mod tests {
             xid(&line).map(|found| found.1)
         };
         assert_eq!((link("Nonfatal"), link("Fatal")), (None, Some(145)));
+        // A process has such a name.
+        let named = "pid=7, name=a Fatal b, RLW_REMAP Nonfatal";
+        assert_eq!((link(named), link("")), (None, None));
     }
 
     #[test]
@@ -273,6 +306,20 @@ mod tests {
         }
         failures.follow(8).expect("followed");
         assert!(failures.all().is_empty());
+        // The node has kept its files over a reboot, in which the load got the same number.
+        let folder = root.join("failed");
+        let [before, after] = ["a", "b"].map(|boot| Failures::of_boot(folder.clone(), boot));
+        before.follow(8).expect("followed");
+        before.note("0000:65:00.0", 79).expect("noted");
+        before.follow(8).expect("followed");
+        assert_eq!(after.all().len(), 1);
+        after.follow(8).expect("followed");
+        assert!(after.all().is_empty());
+        // A note of an earlier version.
+        fs::write(root.join("failed.load"), "8").expect("written");
+        after.note("0000:65:00.0", 79).expect("noted");
+        after.follow(8).expect("followed");
+        assert_eq!(after.all().len(), 1);
         fs::remove_dir_all(root).expect("removed");
     }
 

@@ -28,9 +28,10 @@ fn number(record: &str) -> Option<u64> {
 /// The state of a log that is read in parts.
 struct Reader {
     failures: Failures,
-    /// The number of the last record that was read, by this run of the program or an earlier one.
+    /// The number of the last record that was read since the boot, by this run of the program or an
+    /// earlier one.
     last: Option<u64>,
-    /// The records up to now were said before this program ever ran on the node.
+    /// The records up to now were said before this program ever ran on the node in this boot.
     is_past: bool,
 }
 
@@ -78,7 +79,8 @@ impl Reader {
             return;
         }
         self.last = Some(number);
-        let Some((pci, number)) = xid(record).filter(|_| !self.is_past) else {
+        let message = record.split_once(';').map_or("", |(_, message)| message);
+        let Some((pci, number)) = xid(message).filter(|_| !self.is_past) else {
             return;
         };
         eprintln!("cgpu-dra: the GPU at {pci} has failed: Xid {number}");
@@ -135,6 +137,7 @@ impl KernelLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failures::Failure;
     use std::{collections::VecDeque, fs};
 
     /// A log that gives its records and is then at its end, or fails.
@@ -183,6 +186,28 @@ mod tests {
         again.read(&mut Records::of(&after)).expect("read");
         again.read(&mut Records::of(&[(7, 95)])).expect("read");
         assert_eq!(failures.all().len(), 1);
+        fs::remove_dir_all(root).expect("removed");
+    }
+
+    #[test]
+    fn a_boot_begins_the_log_anew() {
+        let (root, failures) = failures("boot");
+        let restart = |boot| Reader::new(Failures::of_boot(root.join("failed"), boot));
+        restart("a")
+            .read(&mut Records::of(&[(900, 13)]))
+            .expect("read");
+        // The node keeps its files over the reboot.
+        let mut again = restart("b");
+        again.read(&mut Records::of(&[(1, 48)])).expect("read");
+        assert!(failures.all().is_empty());
+        again.read(&mut Records::of(&[(2, 79)])).expect("read");
+        assert_eq!(failures.all().len(), 1);
+        failures.forget().expect("removed");
+        restart("b")
+            .read(&mut Records::of(&[(2, 79), (3, 95)]))
+            .expect("read");
+        let left: Vec<_> = failures.all().into_values().collect();
+        assert_eq!(left, [Failure::Xid(95)]);
         fs::remove_dir_all(root).expect("removed");
     }
 
