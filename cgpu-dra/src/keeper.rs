@@ -9,6 +9,7 @@ use crate::{
     once::Once,
     status::{self, Moment, Resize, Wish},
     tenants::Tenants,
+    threads,
 };
 use futures_util::StreamExt;
 use k8s_openapi::{
@@ -246,20 +247,14 @@ impl Following {
         })
     }
 
-    /// Asks the control device in a thread that may wait for the driver. Few do so at once: threads
-    /// of all claims would leave none for the rest of this program.
+    /// Asks the control device.
     async fn ask<T, F>(&self, question: F) -> Result<T, String>
     where
         T: Send + 'static,
         F: FnOnce(&Tenants, &Uid) -> T + Send + 'static,
     {
-        let turn = TURNS.acquire().await.map_err(|e| e.to_string())?;
         let (tenants, uid) = (self.keeper.tenants.clone(), self.uid.clone());
-        let answer = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            question(&tenants, &uid)
-        });
-        answer.await.map_err(|e| e.to_string())
+        threads::ask(&TURNS, move || question(&tenants, &uid)).await
     }
 
     /// The claim is gone. The kubelet unprepares it; if it has forgotten that, this is done here.

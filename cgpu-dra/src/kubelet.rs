@@ -14,6 +14,7 @@ use crate::{
     },
     rpc::{streamed, unary, unknown, Answer, Call},
     tenants::{TenantError, Tenants},
+    threads,
 };
 use futures_util::{future::BoxFuture, stream, StreamExt};
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -25,12 +26,14 @@ use std::{
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use tokio::sync::{watch, Notify};
+use tokio::sync::{watch, Notify, Semaphore};
 
 /// How often the kubelet hears of the devices' health at least.
 const HEALTH_PERIOD: Duration = Duration::from_secs(10);
 /// How long the kubelet trusts what it has heard, seconds.
 const HEALTH_TRUSTED: i64 = 30;
+/// Of the kubelet's calls that ask the control device.
+static TURNS: Semaphore = Semaphore::const_new(8);
 
 /// Finds a claim by namespace and name; an error is a sentence.
 pub type Lookup = Arc<
@@ -196,17 +199,14 @@ impl Kubelet {
                 let found = found.map_err(|why| ClaimError::Lookup(called.clone(), why))?;
                 let found = found.ok_or(ClaimError::Missing(called))?;
                 let tenants = self.tenants.clone();
-                let inventory = tokio::task::spawn_blocking(move || tenants.inventory()).await;
-                let inventory = inventory.map_err(|_| ClaimError::Worker)?;
+                let inventory = ask(move || tenants.inventory()).await?;
                 let inventory = inventory.map_err(TenantError::Control)?;
                 plan(&found, &uid, &self.pool, &inventory, self.allowed)?
             }
         };
         let tenants = self.tenants.clone();
         let (at, made) = (uid.clone(), plan.clone());
-        tokio::task::spawn_blocking(move || tenants.prepare(&at, &made))
-            .await
-            .map_err(|_| ClaimError::Worker)??;
+        ask(move || tenants.prepare(&at, &made)).await??;
         Ok((uid, plan))
     }
 
@@ -230,9 +230,18 @@ impl Kubelet {
     async fn unprepare(&self, uid: &str) -> Result<(), ClaimError> {
         let uid = Uid::new(uid).ok_or(ClaimError::Uid)?;
         let tenants = self.tenants.clone();
-        let removed = tokio::task::spawn_blocking(move || tenants.unprepare(&uid));
-        Ok(removed.await.map_err(|_| ClaimError::Worker)??)
+        Ok(ask(move || tenants.unprepare(&uid)).await??)
     }
+}
+
+/// Asks the control device. The kubelet tries again what takes long, with all claims of a node.
+async fn ask<T, F>(question: F) -> Result<T, ClaimError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    let answer = threads::ask(&TURNS, question).await;
+    answer.map_err(|_| ClaimError::Worker)
 }
 
 fn devices(uid: &Uid, plan: &Plan, pool: &str, shares: bool) -> Vec<PreparedDevice> {

@@ -8,7 +8,7 @@ use crate::{
     node::Node,
     pods::{self, Use},
     tenants::{said, Tenants},
-    web,
+    threads, web,
 };
 use cgpu_client::{
     control::Control,
@@ -24,7 +24,10 @@ use std::{
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Semaphore};
+
+/// Of the requests that ask the control device: as many as are answered at once.
+static TURNS: Semaphore = Semaphore::const_new(4);
 
 /// The sources of the figures.
 pub struct Metrics {
@@ -136,13 +139,13 @@ impl Metrics {
     pub async fn text(self: &Arc<Self>) -> Result<String, String> {
         let uses = pods::list(&self.pod_resources).await.ok();
         let this = self.clone();
-        let read = tokio::task::spawn_blocking(move || {
+        let read = threads::ask(&TURNS, move || {
             let figures = figures(&*this.node.control().map_err(said)?).map_err(said)?;
             let lost = this.lost.lock().unwrap_or_else(PoisonError::into_inner);
             let plans = this.tenants.plans();
             Ok(page(&figures, &plans, uses.as_deref(), lost.len()))
         });
-        read.await.unwrap_or_else(|e| Err(e.to_string()))
+        read.await.unwrap_or_else(Err)
     }
 
     async fn answer(self: Arc<Self>, request: http::Request<Bytes>) -> Response<Full<Bytes>> {

@@ -41,8 +41,27 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(250);
 /// Longest wait after errors.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// A look at the GPUs, in a thread that may wait for the driver.
-type Look = JoinHandle<Result<Inventory, Errno>>;
+/// A question to the control device, in a thread that may wait for the answer, and when it began.
+/// Until then it is not asked again.
+struct Asking<T>(Option<(JoinHandle<Result<T, Errno>>, Instant)>);
+
+impl<T: Send + 'static> Asking<T> {
+    /// Gives back the answer if it comes soon, and when the question began.
+    async fn ask<F>(&mut self, question: F) -> (Option<Result<T, Errno>>, Instant)
+    where
+        F: FnOnce() -> Result<T, Errno> + Send + 'static,
+    {
+        let begin = || (tokio::task::spawn_blocking(question), Instant::now());
+        let (mut asked, began) = self.0.take().unwrap_or_else(begin);
+        match tokio::time::timeout(PERIOD, &mut asked).await {
+            Ok(answer) => (Some(answer.unwrap_or(Err(Errno::EIO))), began),
+            Err(_) => {
+                self.0 = Some((asked, began));
+                (None, began)
+            }
+        }
+    }
+}
 
 /// Publishes the GPUs of a node.
 pub struct Publisher {
@@ -54,8 +73,9 @@ pub struct Publisher {
     /// The GPUs when the driver last answered.
     last: Inventory,
     presence: Presence,
-    /// A look at the GPUs that has not ended, and when it began.
-    looking: Option<(Look, Instant)>,
+    looking: Asking<Inventory>,
+    /// The question whether the driver is there.
+    asking: Asking<bool>,
     /// The devices of the slice that was there before the driver first answered.
     before: Vec<Device>,
     /// The devices that were sent, and those that the apiserver kept.
@@ -81,7 +101,8 @@ impl Publisher {
             health,
             last: Inventory::default(),
             presence: Presence::default(),
-            looking: None,
+            looking: Asking(None),
+            asking: Asking(None),
             before: vec![],
             sent: None,
             generation: 0,
@@ -158,31 +179,28 @@ impl Publisher {
         }
     }
 
-    /// Looks at the GPUs, unless a look that began earlier has not ended. Gives back what was found
-    /// if the driver answers soon, and when that look began.
-    async fn read(&mut self) -> (Option<Inventory>, Instant) {
+    /// Looks at the GPUs. Gives back what was found if that is told soon, whether the driver is
+    /// there, and when the look began.
+    async fn read(&mut self) -> (Option<Inventory>, bool, Instant) {
         let tenants = self.tenants.clone();
-        let begin = || {
-            let look = tokio::task::spawn_blocking(move || tenants.inventory());
-            (look, Instant::now())
-        };
-        let (mut look, began) = self.looking.take().unwrap_or_else(begin);
-        match tokio::time::timeout(PERIOD, &mut look).await {
-            Ok(read) => {
-                let read = read.ok().and_then(Result::ok);
-                (read.filter(|found| !found.driver.is_empty()), began)
-            }
-            Err(_) => {
-                self.looking = Some((look, began));
-                (None, began)
-            }
+        let (found, began) = self.looking.ask(move || tenants.inventory()).await;
+        if let Some(found) = found {
+            let found = found.ok().filter(|found| !found.driver.is_empty());
+            let is_there = found.is_some();
+            return (found, is_there, began);
         }
+        // A tenant in the midst of a call that gets no processor holds up what asks each tenant.
+        // For that nobody's pods are to be evicted. The version asks none, and waits as well while
+        // the module waits for the driver.
+        let tenants = self.tenants.clone();
+        let (is_there, _) = self.asking.ask(move || tenants.has_driver()).await;
+        (None, is_there == Some(Ok(true)), began)
     }
 
     /// The devices as they are now. A GPU whose driver has gone stays, as one that has failed.
     async fn look(&mut self) -> Vec<Device> {
-        let (read, began) = self.read().await;
-        let gone = self.presence.is_gone(read.is_some(), began, Instant::now());
+        let (read, is_there, began) = self.read().await;
+        let gone = self.presence.is_gone(is_there, began, Instant::now());
         if let Some(inventory) = read {
             self.last = inventory;
             self.failures.note_load(self.tenants.driver_load());

@@ -162,6 +162,12 @@ impl Tenants {
         Inventory::read(&*self.node.control()?, self.overcommit)
     }
 
+    /// Whether the module has found the NVIDIA driver. It asks no tenant for that.
+    pub fn has_driver(&self) -> Result<bool, Errno> {
+        let version = self.node.control()?.version()?;
+        Ok(!text(&version.driver).is_empty())
+    }
+
     /// A number that another load of the NVIDIA driver does not have, if it is loaded.
     pub fn driver_load(&self) -> Option<u64> {
         self.node.driver_load()

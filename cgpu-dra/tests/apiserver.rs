@@ -6,7 +6,7 @@ mod fake_node;
 mod train;
 
 use cgpu_dra::{
-    failures::{Failure, Failures},
+    failures::{Failure, Failures, PATIENCE},
     keeper::Keeper,
     kubelet::Health,
     names::Uid,
@@ -160,5 +160,11 @@ async fn stuck_driver_is_gone() {
             assert!(began.elapsed() > Duration::from_secs(3), "no patience");
         }
     }
+    // A tenant has no pods evicted by holding up the reports about all of them.
+    node.with(|s| s.held_up = true);
+    let is = |now: &Health| now.get("gpu-0") != Some(&None);
+    let told = tokio::time::timeout(3 * PATIENCE, health.wait_for(is)).await;
+    assert!(told.is_err(), "{told:?}");
+    node.with(|s| s.held_up = false);
     running.abort();
 }

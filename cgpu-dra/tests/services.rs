@@ -281,6 +281,12 @@ async fn a_stuck_call_holds_up_itself_alone() {
     let stuck = tokio::time::timeout(soon, driver.prepare()).await;
     assert!(stuck.is_err(), "{stuck:?}");
     let mut other = TestKubelet::register(&node.places().registry).await;
+    // The kubelet tries again and again, and takes only some of this program's threads.
+    for _ in 0..20 {
+        let wait = Duration::from_millis(20);
+        let _ = tokio::time::timeout(wait, other.prepare("team-a", "train", UID)).await;
+    }
+    assert!((1..=8).contains(&node.waiting.load(Ordering::Relaxed)));
     // The call of the fake driver is stuck for longer.
     assert!(began.elapsed() < Duration::from_secs(50), "it has waited");
     node.stuck.store(false, Ordering::Relaxed);

@@ -22,6 +22,8 @@ pub(crate) struct FakeNode {
     pub(crate) driver_gone: AtomicBool,
     /// The driver keeps callers waiting.
     pub(crate) stuck: AtomicBool,
+    /// How many callers wait for it.
+    pub(crate) waiting: AtomicUsize,
     /// Which load of the driver this is.
     pub(crate) driver_load: AtomicU64,
     /// The proxy nodes are mounted.
@@ -41,6 +43,7 @@ impl FakeNode {
             state: Arc::new(Mutex::new(ControlState::new(gpus))),
             driver_gone: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
             driver_load: AtomicU64::new(1),
             mounted: AtomicBool::new(false),
             hook_missing: AtomicBool::new(false),
@@ -94,6 +97,7 @@ impl Drop for FakeNode {
 impl Node for FakeNode {
     fn control(&self) -> Result<Box<dyn Control>, Errno> {
         let began = Instant::now();
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         while self.stuck.load(Ordering::Relaxed) {
             // A test that is stuck itself ends.
             if began.elapsed() > Duration::from_secs(60) {
@@ -101,6 +105,7 @@ impl Node for FakeNode {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
         if self.driver_gone.load(Ordering::Relaxed) {
             return Err(Errno::ENODEV);
         }

@@ -19,6 +19,7 @@ use nix::errno::Errno;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 use zerocopy::FromZeros;
 
@@ -69,6 +70,9 @@ pub struct ControlState {
     pub refusals: (Vec<Refusal>, u64),
     /// Open control devices, which would keep the module.
     pub open: usize,
+    /// A tenant is in the midst of a call and gets no processor: what asks each tenant waits, for a
+    /// minute at most.
+    pub held_up: bool,
     /// Operations that fail, the given number of calls from now (0: the next one).
     failures: BTreeMap<Op, Vec<(usize, Errno)>>,
     next_id: u32,
@@ -99,6 +103,7 @@ impl ControlState {
             attached: true,
             refusals: (vec![], 0),
             open: 0,
+            held_up: false,
             failures: BTreeMap::new(),
             next_id: 3,
         };
@@ -259,6 +264,19 @@ impl<S: AsMut<ControlState>> FakeDevice<S> {
         opened.map(|()| device)
     }
 
+    /// As [`Self::held`], once no tenant holds up what asks each of them.
+    fn of_all_tenants(&self) -> MutexGuard<'_, S> {
+        let began = Instant::now();
+        loop {
+            let mut held = self.held();
+            if !held.as_mut().held_up || began.elapsed() > Duration::from_secs(60) {
+                return held;
+            }
+            drop(held);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// A test that panicked does not make the others fail.
     fn held(&self) -> MutexGuard<'_, S> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -288,7 +306,7 @@ impl<S: AsMut<ControlState>> Control for FakeDevice<S> {
     }
 
     fn gpus(&self) -> Result<Vec<Gpu>, Errno> {
-        let mut held = self.held();
+        let mut held = self.of_all_tenants();
         let state = held.as_mut();
         state.check(Op::Gpus)?;
         state.attached = true;
@@ -296,7 +314,7 @@ impl<S: AsMut<ControlState>> Control for FakeDevice<S> {
     }
 
     fn instances(&self) -> Result<Vec<Instance>, Errno> {
-        let mut held = self.held();
+        let mut held = self.of_all_tenants();
         let state = held.as_mut();
         state.check(Op::Instances)?;
         Ok(state.instances.clone())
