@@ -3,10 +3,10 @@
 //! read: a pod may have 3 MiB of it, which would take many times that in memory.
 
 use serde::{
-    de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{Error, IgnoredAny, MapAccess, Visitor},
     Deserialize, Deserializer,
 };
-use std::{collections::BTreeMap, fmt, marker::PhantomData};
+use std::{collections::BTreeMap, fmt};
 
 /// HAMi: how many GPUs. Alone it is NVIDIA's, and means whole ones.
 pub(crate) const HAMI_COUNT: &str = "nvidia.com/gpu";
@@ -58,15 +58,11 @@ pub struct AskedPod {
 
 /// The metadata of a pod.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct AskedMetadata {
-    /// Its name, if it has one already.
-    pub name: Option<String>,
     #[serde(default)]
     pub(crate) labels: AskedLabels,
-    /// The first of its owners.
-    #[serde(default, deserialize_with = "first")]
-    pub owner_references: Option<AskedOwner>,
+    /// Whether there are any.
+    pub(crate) annotations: Option<IgnoredAny>,
 }
 
 /// The label of a pod that is asked for.
@@ -75,20 +71,6 @@ pub(crate) struct AskedLabels {
     /// [`ALIYUN_COUNT`].
     #[serde(rename = "aliyun.com/gpu-count")]
     pub(crate) aliyun_count: Option<String>,
-}
-
-/// An owner of a pod.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AskedOwner {
-    /// The version of its kind.
-    pub api_version: Option<String>,
-    /// Its kind.
-    pub kind: Option<String>,
-    /// Its name.
-    pub name: Option<String>,
-    /// Its uid.
-    pub uid: Option<String>,
 }
 
 /// Its spec.
@@ -182,29 +164,6 @@ impl<'de> Deserialize<'de> for AskedText {
     }
 }
 
-/// Reads a list of which the first is wanted.
-fn first<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    struct FirstReader<T>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for FirstReader<T> {
-        type Value = Option<T>;
-
-        fn expecting(&self, said: &mut fmt::Formatter<'_>) -> fmt::Result {
-            said.write_str("a list")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Option<T>, A::Error> {
-            let found = list.next_element()?;
-            while list.next_element::<IgnoredAny>()?.is_some() {}
-            Ok(found)
-        }
-    }
-    from.deserialize_seq(FirstReader(PhantomData))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,7 +177,7 @@ mod tests {
         limits[HAMI_CORES] = "7".repeat(100_000).into();
         let claims = vec![json!({"name": "c"}); 1000];
         let pod = json!({
-            "metadata": {"name": "p", "labels": odd, "ownerReferences":
+            "metadata": {"name": "p", "labels": odd, "annotations": odd, "ownerReferences":
                 vec![json!({"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u"}); 1000]},
             "spec": {"resourceClaims": claims, "containers": [{"name": "n".repeat(100_000),
                 "args": vec![""; 786_000], "env": claims,

@@ -12,6 +12,7 @@ use crate::{
         QGPU_MEMORY, SYSTEMS,
     },
     names::DRIVER,
+    patch::{annotate, append, use_claim},
     quantity,
 };
 use cgpu_uapi::Priority;
@@ -22,6 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const MOST_GPUS: u64 = 32;
 /// Most containers of a pod that are converted. Each makes the answer longer.
 const MOST_CONTAINERS: usize = 100;
+/// The most of that text.
+const LONGEST_NOTE: usize = 1000;
 /// Whole percents of a GPU.
 const WHOLE: u64 = 100;
 const MIB: u64 = 1 << 20;
@@ -313,37 +316,6 @@ fn wanted(
     }
 }
 
-/// Changes a pod so that a list has more elements.
-fn append(patch: &mut Vec<Value>, list: &str, is_there: bool, more: Vec<Value>) {
-    if is_there {
-        let add = |one| json!({"op": "add", "path": format!("{list}/-"), "value": one});
-        patch.extend(more.into_iter().map(add));
-    } else {
-        patch.push(json!({"op": "add", "path": list, "value": more}));
-    }
-}
-
-/// Changes a container's resources so that the names that were converted are gone, and a claim is
-/// there.
-fn use_claim(patch: &mut Vec<Value>, at: &str, resources: &AskedResources, claim: &str) {
-    for (list, found) in [
-        ("limits", &resources.limits),
-        ("requests", &resources.requests),
-    ] {
-        for name in found.iter().flat_map(|found| found.0.keys()) {
-            let name = name.replace('/', "~1");
-            patch.push(json!({"op": "remove", "path": format!("{at}/{list}/{name}")}));
-        }
-    }
-    let more = vec![json!({"name": claim})];
-    append(
-        patch,
-        &format!("{at}/claims"),
-        resources.claims.is_some(),
-        more,
-    );
-}
-
 /// Converts a pod; `None` if it names no resource of another system. `highest` is the priority that
 /// claims may ask for.
 pub fn convert(pod: &AskedPod, highest: Priority) -> Result<Option<Conversion>, CompatError> {
@@ -380,16 +352,23 @@ pub fn convert(pod: &AskedPod, highest: Priority) -> Result<Option<Conversion>, 
     let is_there = spec.resource_claims.is_some();
     append(&mut patch, "/spec/resourceClaims", is_there, claims);
     let unique: BTreeSet<_> = notes.into_iter().collect();
+    let notes: Vec<_> = unique.into_iter().collect();
+    if !notes.is_empty() {
+        // Its creator may be a controller, which shows nobody a warning.
+        let note: String = notes.join("; ").chars().take(LONGEST_NOTE).collect();
+        patch.push(annotate(pod.metadata.annotations.is_some(), note));
+    }
     Ok(Some(Conversion {
         patch,
         templates: templates.into_values().collect(),
-        notes: unique.into_iter().collect(),
+        notes,
     }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::patch::NOT_KEPT;
 
     fn read(pod: Value) -> AskedPod {
         serde_json::from_value(pod).expect("a pod")
@@ -540,6 +519,18 @@ mod tests {
             done.notes.join("\n")
         };
         assert!(notes(json!({"nvidia.com/gpucores": 30})).contains("no cap"));
+        // They are on the pod as well.
+        let mut annotated = pod(json!({"nvidia.com/gpucores": 30}));
+        let last = |pod: &AskedPod| {
+            let done = convert(pod, Priority::High).expect("read");
+            done.expect("converted").patch.pop().expect("an annotation")
+        };
+        let note = last(&annotated)["value"][NOT_KEPT].clone();
+        assert!(note.as_str().is_some_and(|note| note.contains("no cap")));
+        annotated.metadata.annotations = Some(serde::de::IgnoredAny);
+        let add = json!({"op": "add", "path": "/metadata/annotations/cgpu.io~1not-kept",
+            "value": note});
+        assert_eq!(last(&annotated), add);
         let high = json!({"nvidia.com/gpumem": 100, "nvidia.com/priority": 0});
         assert_eq!(notes(high.clone()), "");
         let done = convert(&pod(high), Priority::Normal).expect("read");

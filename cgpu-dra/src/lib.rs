@@ -10,7 +10,7 @@
 //! and [`threads`] wait for the driver.
 //!
 //! Beside the driver there are two more programs in the same binary: [`webhook`] checks parameters
-//! and turns other systems' resource names ([`asked`]) into claims ([`compat`]), and
+//! and turns other systems' resource names ([`asked`]) into claims ([`compat`], [`patch`]), and
 //! [`device_plugin`] gives out [`slots`] of fixed sizes in clusters whose scheduler cannot divide a
 //! GPU.
 
@@ -39,6 +39,7 @@ pub mod metrics;
 pub mod names;
 pub mod node;
 pub mod once;
+pub mod patch;
 #[cfg(feature = "cluster")]
 pub mod pods;
 pub mod proto;

@@ -12,10 +12,11 @@ use cgpu_dra::{
     node::{Machine, Node, Places},
     slots::Profile,
     web,
-    webhook::{Webhook, LONGEST_REVIEW},
+    webhook::Webhook,
 };
 use cgpu_uapi::{Priority, BURST_MS_MAX};
 use clap::{Args, Parser, Subcommand};
+use http::request::Parts;
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
     net::TcpListener,
@@ -288,8 +289,10 @@ async fn review(options: WebhookOptions) -> Result<(), String> {
         path: options.path,
     });
     let mut stop = ending()?;
+    let asked = webhook.clone();
+    let longest = move |head: &Parts| asked.longest(head);
     tokio::select! {
-        () = web::serve(listener, Some(tls), LONGEST_REVIEW, move |request| {
+        () = web::serve(listener, Some(tls), longest, move |request| {
             webhook.clone().answer(request)
         }) => {}
         _ = stop.wait_for(|stop| *stop) => {}

@@ -15,7 +15,7 @@ use cgpu_client::{
     metrics::{limits_of, Figures, MetricsPage, CONTENT_TYPE},
 };
 use cgpu_uapi::{Cause, InstanceKey};
-use http::{Method, Response, StatusCode};
+use http::{request::Parts, Method, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use nix::errno::Errno;
@@ -172,7 +172,7 @@ impl Metrics {
     /// Serves the figures for as long as it is polled.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
         // Nobody has anything to say to it.
-        let longest = 0;
+        let longest = |_: &Parts| Some(0);
         web::serve(listener, None, longest, move |request| {
             self.clone().answer(request)
         })

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! HTTP on a port, with TLS or without: what Prometheus and the apiserver ask. A client that is
-//! slow or silent holds up nobody, and many clients take little memory.
+//! slow or silent holds up nobody, many clients take little memory, and one with many connections
+//! keeps nobody out.
 
-use http::{HeaderValue, Request, Response, StatusCode};
+use futures_util::future::{AbortHandle, Abortable};
+use http::{request::Parts, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     body::{Body, Bytes, Incoming},
@@ -10,7 +12,15 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::{convert::Infallible, future::Future, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    future::Future,
+    net::{IpAddr, Ipv6Addr},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
@@ -24,8 +34,8 @@ use tokio_rustls::{
     TlsAcceptor,
 };
 
-/// How many clients may be connected at once; more wait.
-const CONNECTIONS: usize = 64;
+/// How many connections there may be at once. For one more that of a peer with the most is ended.
+const CONNECTIONS: usize = 128;
 /// How many requests are answered at once; more wait.
 const AT_ONCE: usize = 4;
 /// How long a client may take for its request.
@@ -64,53 +74,98 @@ pub fn tls(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
 
 /// The room that clients share.
 struct Room {
-    /// Longest body of a request, bytes.
-    longest: usize,
     large: Semaphore,
     turns: Semaphore,
 }
 
-/// Serves for as long as it is polled. No body of a request may have more than `longest` bytes.
-pub async fn serve<F, A>(
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
-    longest: usize,
-    handler: F,
-) where
+/// The connections: whose each is and how it is ended, by its number.
+#[derive(Default)]
+struct Connections(Mutex<BTreeMap<u64, (IpAddr, AbortHandle)>>);
+
+/// A place among the connections, until it is dropped.
+struct Place(Arc<Connections>, u64);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut all = self.0 .0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(&self.1);
+    }
+}
+
+/// The machine behind an address. It may have many addresses of IPv6, in one network.
+fn peer(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
+        v4 => v4,
+    }
+}
+
+impl Connections {
+    /// A place for a connection with this number, which is higher than those before. If there is no
+    /// room, the last one of a peer with the most connections is ended; if that is this peer, there
+    /// is no place.
+    fn admit(self: &Arc<Self>, number: u64, peer: IpAddr, end: AbortHandle) -> Option<Place> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= CONNECTIONS {
+            let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+            for (whose, _) in all.values() {
+                *counts.entry(*whose).or_default() += 1;
+            }
+            let own = counts.get(&peer).copied().unwrap_or_default();
+            let (most, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+            let last = all.iter().rfind(|(_, (whose, _))| *whose == most);
+            let last = last.map(|(number, _)| *number).filter(|_| own < count)?;
+            if let Some((_, end)) = all.remove(&last) {
+                end.abort();
+            }
+        }
+        all.insert(number, (peer, end));
+        drop(all);
+        Some(Place(self.clone(), number))
+    }
+}
+
+/// Serves for as long as it is polled. `longest` says from a request's head how many bytes its body
+/// may have. If that is `None`, the body is not read.
+pub async fn serve<L, F, A>(listener: TcpListener, tls: Option<TlsAcceptor>, longest: L, handler: F)
+where
+    L: Fn(&Parts) -> Option<usize> + Clone + Send + Sync + 'static,
     F: Fn(Request<Bytes>) -> A + Clone + Send + Sync + 'static,
     A: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let connections: Arc<Connections> = Arc::default();
     let room = Arc::new(Room {
-        longest,
         large: Semaphore::new(LARGE_AT_ONCE),
         turns: Semaphore::new(AT_ONCE),
     });
-    loop {
-        let Ok(connected) = connections.clone().acquire_owned().await else {
-            return;
-        };
-        let Ok((stream, _)) = listener.accept().await else {
+    for number in 0.. {
+        let Ok((stream, address)) = listener.accept().await else {
             // Too many files are open; a wait lets some be closed.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (tls, handler, room) = (tls.clone(), handler.clone(), room.clone());
-        tokio::spawn(async move {
-            let _connected = connected;
+        let (end, ended) = AbortHandle::new_pair();
+        let Some(place) = connections.admit(number, peer(address.ip()), end) else {
+            continue;
+        };
+        let (tls, longest) = (tls.clone(), longest.clone());
+        let (handler, room) = (handler.clone(), room.clone());
+        let connection = async move {
+            let _place = place;
             // A client that speaks something else, or nothing, is no concern of ours.
             let spoken = async move {
                 match tls {
-                    None => talk(stream, handler, room).await,
+                    None => talk(stream, longest, handler, room).await,
                     Some(tls) => {
                         if let Ok(stream) = tls.accept(stream).await {
-                            talk(stream, handler, room).await;
+                            talk(stream, longest, handler, room).await;
                         }
                     }
                 }
             };
             let _ = tokio::time::timeout(2 * PATIENCE, spoken).await;
-        });
+        };
+        tokio::spawn(Abortable::new(connection, ended));
     }
 }
 
@@ -125,11 +180,12 @@ enum Unread {
 /// is answered.
 async fn read<'a>(
     mut body: Incoming,
+    longest: usize,
     room: &'a Room,
 ) -> Result<(Bytes, Option<SemaphorePermit<'a>>), Unread> {
     let (mut read, mut place) = (Vec::new(), None);
     let announced = body.size_hint();
-    let fits = |length: u64| usize::try_from(length).is_ok_and(|n| n <= room.longest);
+    let fits = |length: u64| usize::try_from(length).is_ok_and(|n| n <= longest);
     if !fits(announced.lower()) {
         return Err(Unread::TooLong);
     }
@@ -143,7 +199,7 @@ async fn read<'a>(
             continue;
         };
         let length = read.len() + data.len();
-        if length > room.longest {
+        if length > longest {
             return Err(Unread::TooLong);
         }
         if length > SMALL && place.is_none() {
@@ -153,29 +209,33 @@ async fn read<'a>(
             // In one piece, instead of growing, which takes twice the memory.
             let whole = announced.exact().filter(|n| fits(*n));
             let whole = whole.and_then(|n| usize::try_from(n).ok());
-            read.reserve_exact(whole.unwrap_or(room.longest) - read.len());
+            read.reserve_exact(whole.unwrap_or(longest) - read.len());
         }
         read.extend_from_slice(&data);
     }
 }
 
-async fn talk<S, F, A>(stream: S, handler: F, room: Arc<Room>)
+async fn talk<S, L, F, A>(stream: S, longest: L, handler: F, room: Arc<Room>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
+    L: Fn(&Parts) -> Option<usize> + Clone,
     F: Fn(Request<Bytes>) -> A + Clone,
     A: Future<Output = Response<Full<Bytes>>>,
 {
     let service = service_fn(move |request: Request<Incoming>| {
-        let (handler, room) = (handler.clone(), room.clone());
+        let (longest, handler, room) = (longest.clone(), handler.clone(), room.clone());
         async move {
             let (head, body) = request.into_parts();
-            let (body, _place) = match read(body, &room).await {
+            let Some(longest) = longest(&head) else {
+                return Ok(handler(Request::from_parts(head, Bytes::new())).await);
+            };
+            let (body, _place) = match read(body, longest, &room).await {
                 Ok(read) => read,
                 Err(why) => {
                     let (status, said) = match why {
                         Unread::TooLong => (
                             StatusCode::PAYLOAD_TOO_LARGE,
-                            format!("a body has {} bytes at most\n", room.longest),
+                            format!("a body has {longest} bytes at most\n"),
                         ),
                         Unread::TooSlow => (
                             StatusCode::REQUEST_TIMEOUT,
@@ -212,10 +272,11 @@ mod tests {
         net::TcpStream,
     };
 
-    /// A server that says how long each body was.
+    /// A server that says how long each body was, and reads none that is sent to `/unread`.
     async fn start(longest: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let at = listener.local_addr().expect("bound");
+        let longest = move |head: &Parts| (head.uri.path() != "/unread").then_some(longest);
         tokio::spawn(serve(listener, None, longest, |request| {
             let said = format!("{} bytes", request.body().len());
             std::future::ready(response(StatusCode::OK, "text/plain", said))
@@ -275,6 +336,49 @@ mod tests {
         }
     }
 
+    /// The numbers of the connections.
+    fn numbers(connections: &Connections) -> Vec<u64> {
+        let all = connections.0.lock().expect("held");
+        all.keys().copied().collect()
+    }
+
+    #[test]
+    fn one_peer_keeps_nobody_out() {
+        let connections: Arc<Connections> = Arc::default();
+        let [many, one] = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().expect("an address"));
+        let admit = |number: usize, peer| {
+            let (end, _ended) = AbortHandle::new_pair();
+            let number = u64::try_from(number).expect("small");
+            (connections.admit(number, peer, end.clone()), end)
+        };
+        let mut all: Vec<_> = (0..CONNECTIONS).map(|n| admit(n, many)).collect();
+        assert!(all
+            .iter()
+            .all(|(place, end)| place.is_some() && !end.is_aborted()));
+        // Who has the most gets no more, and gives way to others until they have as many.
+        assert!(admit(CONNECTIONS, many).0.is_none());
+        let half = CONNECTIONS / 2;
+        let others: Vec<_> = (0..half).map(|n| admit(1000 + n, one)).collect();
+        assert!(others.iter().all(|(place, _)| place.is_some()));
+        assert!(admit(2000, one).0.is_none() && admit(2001, many).0.is_none());
+        let ended = all.iter().map(|(_, end)| end.is_aborted());
+        assert!(ended.eq((0..CONNECTIONS).map(|n| n >= half)));
+        // One that was ended leaves later, and takes no other's place along.
+        all.truncate(half);
+        assert_eq!(numbers(&connections).len(), CONNECTIONS);
+        drop((all, others));
+        assert!(numbers(&connections).is_empty());
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_peer() {
+        let of = |text: &str| peer(text.parse().expect("an address"));
+        assert_eq!(of("fd00::1"), of("fd00::ffff:1"));
+        assert_ne!(of("fd00::1"), of("fd00:0:0:1::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+    }
+
     #[tokio::test]
     async fn few_long_bodies_are_in_memory() {
         let at = start(2 * SMALL).await;
@@ -283,7 +387,12 @@ mod tests {
             slow.push(client(at, &post(2 * SMALL, 2 * SMALL - 1)).await);
         }
         tokio::time::sleep(Duration::from_millis(300)).await;
-        // A short one takes no place, and a long one waits until the slow ones are late.
+        // A short one takes no place, and nor does one that is not read. A long one waits until the
+        // slow ones are late.
+        let long = post(2 * SMALL, SMALL);
+        let unread = [b"POST /unread", &long[b"POST /".len()..]].concat();
+        let text = answer(client(at, &unread).await).await;
+        assert!(text.ends_with("0 bytes"), "{text}");
         let text = answer(client(at, &post(SMALL, SMALL)).await).await;
         assert!(text.ends_with("65536 bytes"), "{text}");
         let mut long = client(at, &post(2 * SMALL, 2 * SMALL)).await;

@@ -4,31 +4,30 @@
 
 use crate::{
     apiserver::sentence,
-    asked::{AskedOwner, AskedPod},
+    asked::AskedPod,
     compat::{self, Template},
     config::GpuConfig,
     names::{is_object, DRIVER},
     web,
 };
 use cgpu_uapi::Priority;
-use http::{Method, Request, Response, StatusCode};
+use http::{request::Parts, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Bytes;
-use k8s_openapi::{
-    api::{
-        core::v1::{Event, ObjectReference},
-        resource::v1::ResourceClaimTemplate,
-    },
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
-    jiff::Timestamp,
+use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
+use kube::{
+    api::{ListParams, PostParams},
+    Api, Client,
 };
-use kube::{api::PostParams, Api, Client};
 use serde::{de::DeserializeOwned, Deserialize};
 use serde_json::{json, Value};
 use std::sync::Arc;
 
-/// How much of a message an event may have.
-const LONGEST_EVENT: usize = 1000;
+/// The label of the templates that this program makes, and its value.
+const MADE_BY: [&str; 2] = ["app.kubernetes.io/managed-by", "cgpu-dra"];
+/// Most such templates in a namespace. Whoever creates pods can have many made, and so can whoever
+/// knows the secret path, in any namespace.
+const MOST_TEMPLATES: u8 = 100;
 const JSON: &str = "application/json";
 /// Longest review, bytes. A client sends 3 MiB at most, of which the apiserver keeps 1.5 MiB, and a
 /// review may have an object as it was and as it is to be.
@@ -74,12 +73,12 @@ struct OpaqueParameters {
 
 /// The webhook.
 pub struct Webhook {
-    /// The apiserver, for templates and events.
+    /// The apiserver, for templates.
     pub client: Client,
     /// The highest priority that a converted pod can have.
     pub highest: Priority,
     /// The first part of the path of reviews. It is secret: nothing else tells the apiserver from
-    /// any pod that reaches this port.
+    /// any pod that reaches this port. Whoever knows it can have templates made, and nothing else.
     pub path: String,
 }
 
@@ -159,6 +158,13 @@ impl Webhook {
         is_same(first, &self.path).then_some(rest)
     }
 
+    /// How long the body of a request may be. One to another path is not read: long ones take some
+    /// of the few places for such.
+    pub fn longest(&self, head: &Parts) -> Option<usize> {
+        let is_review = head.method == Method::POST && self.below(head.uri.path()).is_some();
+        is_review.then_some(LONGEST_REVIEW)
+    }
+
     /// Answers a request of the apiserver.
     pub async fn answer(self: Arc<Self>, request: Request<Bytes>) -> Response<Full<Bytes>> {
         let plain = |status, text: &str| web::response(status, "text/plain", format!("{text}\n"));
@@ -206,10 +212,6 @@ impl Webhook {
                     return Verdict::refused(why);
                 }
             }
-            if !conversion.notes.is_empty() {
-                self.tell(namespace, pod, &conversion.notes.join("; "))
-                    .await;
-            }
         }
         Verdict {
             refused: None,
@@ -222,76 +224,42 @@ impl Webhook {
     /// used.
     async fn provide(&self, namespace: &str, template: &Template) -> Result<(), String> {
         let templates: Api<ResourceClaimTemplate> = Api::namespaced(self.client.clone(), namespace);
-        let name = &template.name;
-        let wanted = json!({"metadata": {"name": name, "labels":
-            {"app.kubernetes.io/managed-by": "cgpu-dra"}}, "spec": template.spec});
+        let (name, [label, own]) = (&template.name, MADE_BY);
+        let wanted = json!({"metadata": {"name": name, "labels": {label: own}},
+            "spec": template.spec});
         let wanted: ResourceClaimTemplate =
             serde_json::from_value(wanted).map_err(|e| e.to_string())?;
         let failed = |e: kube::Error| {
             let why = sentence(&e);
             format!("cannot make the ResourceClaimTemplate {namespace}/{name}: {why}")
         };
-        match templates.create(&PostParams::default(), &wanted).await {
-            Ok(_) => return Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(failed(error)),
+        let mut found = templates.get_opt(name).await.map_err(failed)?;
+        if found.is_none() {
+            let all = ListParams::default().labels(&format!("{label}={own}"));
+            let all = templates
+                .list_metadata(&all.limit(MOST_TEMPLATES.into()))
+                .await;
+            if all.map_err(failed)?.items.len() >= MOST_TEMPLATES.into() {
+                return Err(format!(
+                    "the namespace {namespace} has {MOST_TEMPLATES} ResourceClaimTemplates of \
+                     other sizes with the label {label}: {own}; delete those that no pod uses"
+                ));
+            }
+            match templates.create(&PostParams::default(), &wanted).await {
+                Ok(_) => return Ok(()),
+                // Another review was faster.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(failed(error)),
+            }
+            found = templates.get_opt(name).await.map_err(failed)?;
         }
-        let found = templates.get(name).await.map_err(failed)?;
-        if asks_the_same(&found, &wanted) {
-            return Ok(());
+        match found {
+            Some(found) if asks_the_same(&found, &wanted) => Ok(()),
+            _ => Err(format!(
+                "the ResourceClaimTemplate {namespace}/{name} is another one than the name says; \
+                 delete it, and it is made again"
+            )),
         }
-        Err(format!(
-            "the ResourceClaimTemplate {namespace}/{name} is another one than the name says; \
-             delete it, and it is made again"
-        ))
-    }
-
-    /// Says in an event what of a pod is not kept. A pod that has no name yet has an owner.
-    async fn tell(&self, namespace: &str, pod: &AskedPod, what: &str) {
-        let about = match (&pod.metadata.name, &pod.metadata.owner_references) {
-            (Some(name), _) => ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Pod".to_owned()),
-                name: Some(name.clone()),
-                ..ObjectReference::default()
-            },
-            (None, Some(owner)) => reference(owner),
-            // Its creator reads the warning.
-            (None, None) => return,
-        };
-        let now = Time(Timestamp::now());
-        let event = Event {
-            metadata: ObjectMeta {
-                generate_name: Some("cgpu-".to_owned()),
-                ..ObjectMeta::default()
-            },
-            involved_object: ObjectReference {
-                namespace: Some(namespace.to_owned()),
-                ..about
-            },
-            type_: Some("Warning".to_owned()),
-            reason: Some("NotKept".to_owned()),
-            message: Some(what.chars().take(LONGEST_EVENT).collect()),
-            first_timestamp: Some(now.clone()),
-            last_timestamp: Some(now),
-            count: Some(1),
-            ..Event::default()
-        };
-        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        if let Err(error) = events.create(&PostParams::default(), &event).await {
-            eprintln!("cgpu-dra: cannot write an event: {}", sentence(&error));
-        }
-    }
-}
-
-fn reference(owner: &AskedOwner) -> ObjectReference {
-    let owner = owner.clone();
-    ObjectReference {
-        api_version: owner.api_version,
-        kind: owner.kind,
-        name: owner.name,
-        uid: owner.uid,
-        ..ObjectReference::default()
     }
 }
 
@@ -312,6 +280,8 @@ fn asks_the_same(found: &ResourceClaimTemplate, wanted: &ResourceClaimTemplate) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{collections::BTreeMap, sync::Mutex};
+    use tokio::net::TcpListener;
 
     #[test]
     fn parameters_are_judged_wherever_they_stand() {
@@ -366,10 +336,100 @@ mod tests {
             ("/parameters", StatusCode::NOT_FOUND),
         ] {
             let review = json!({"request": {"uid": "u", "object": {}}}).to_string();
-            let request = Request::post(path).body(review.into());
-            let answer = webhook.clone().answer(request.expect("a request")).await;
+            let request = Request::post(path).body(review.into()).expect("a request");
+            let (head, body): (_, Bytes) = request.into_parts();
+            // What is long is not read for nothing.
+            let is_read = webhook.longest(&head) == Some(LONGEST_REVIEW);
+            assert_eq!(is_read, path.starts_with("/s3cret/"), "{path}");
+            let request = Request::from_parts(head, body);
+            let answer = webhook.clone().answer(request).await;
             assert_eq!(answer.status(), status, "{path}");
         }
+    }
+
+    /// An apiserver that keeps templates, and has nothing else.
+    async fn apiserver() -> (Client, Arc<Mutex<BTreeMap<String, Value>>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let at = format!("http://{}", listener.local_addr().expect("bound"));
+        let kept: Arc<Mutex<BTreeMap<String, Value>>> = Arc::default();
+        let all = kept.clone();
+        let answer = move |request: Request<Bytes>| {
+            let mut all = all.lock().expect("held");
+            let path = request.uri().path();
+            let (of_all, name) = path
+                .split_once("/resourceclaimtemplates")
+                .expect("templates");
+            assert_eq!(of_all, "/apis/resource.k8s.io/v1/namespaces/team-a");
+            let found = match (request.method(), name.strip_prefix('/')) {
+                (&Method::GET, Some(name)) => all.get(name).cloned(),
+                (&Method::GET, None) => {
+                    let query = request.uri().query().unwrap_or_default();
+                    assert!(query.contains("managed-by%3Dcgpu-dra"), "{query}");
+                    let items: Vec<_> = all.values().collect();
+                    Some(json!({"metadata": {}, "items": items}))
+                }
+                (_, _) => {
+                    let made: Value = serde_json::from_slice(request.body()).expect("JSON");
+                    let name = made["metadata"]["name"].as_str().expect("a name");
+                    all.insert(name.to_owned(), made.clone());
+                    Some(made)
+                }
+            };
+            let status = match found {
+                Some(_) => StatusCode::OK,
+                None => StatusCode::NOT_FOUND,
+            };
+            let missing = json!({"status": "Failure", "reason": "NotFound", "code": 404});
+            let text = found.unwrap_or(missing).to_string();
+            std::future::ready(web::response(status, JSON, text))
+        };
+        let longest = |_: &Parts| Some(LONGEST_REVIEW);
+        tokio::spawn(web::serve(listener, None, longest, answer));
+        let config = kube::Config::new(at.parse().expect("a URL"));
+        (Client::try_from(config).expect("a client"), kept)
+    }
+
+    #[tokio::test]
+    async fn a_namespace_has_a_hundred_templates() {
+        let (client, kept) = apiserver().await;
+        let webhook = Webhook {
+            client,
+            highest: Priority::Normal,
+            path: "s3cret".to_owned(),
+        };
+        let convert = async |mib: u32, dry_run: bool| {
+            let limits = json!({"nvidia.com/gpumem": mib});
+            let pod = json!({"metadata": {}, "spec": {"containers": [
+                {"name": "main", "resources": {"limits": limits}}]}});
+            let request = ReviewRequest {
+                uid: "u".to_owned(),
+                namespace: "team-a".to_owned(),
+                dry_run,
+                object: serde_json::from_value(pod).expect("a pod"),
+            };
+            webhook.convert(&request).await.refused
+        };
+        let count = || kept.lock().expect("held").len();
+        assert_eq!((convert(512, true).await, count()), (None, 0));
+        for mib in 1..=100 {
+            assert_eq!(convert(mib, false).await, None);
+        }
+        let refused = convert(101, false).await.expect("refused");
+        assert!(
+            refused.contains("delete those that no pod uses"),
+            "{refused}"
+        );
+        // The others are of use as before.
+        assert_eq!((convert(7, false).await, count()), (None, 100));
+        let odd = json!({"metadata": {"name": "cgpu-7m-x1"}, "spec": {"spec": {}}});
+        kept.lock()
+            .expect("held")
+            .insert("cgpu-7m-x1".to_owned(), odd);
+        let refused = convert(7, false).await.expect("refused");
+        assert!(
+            refused.contains("another one than the name says"),
+            "{refused}"
+        );
     }
 
     #[test]
@@ -383,8 +443,6 @@ mod tests {
             (&*read.uid, &*read.namespace, read.dry_run),
             ("u", "n", true)
         );
-        let owner = read.object.metadata.owner_references.expect("an owner");
-        assert_eq!(reference(&owner).name.as_deref(), Some("j"));
         assert!(super::read::<AskedPod>(b"{}").is_none());
     }
 

@@ -69,7 +69,7 @@ where
         let text = format!("{}\n", answer(&request));
         std::future::ready(web::response(StatusCode::OK, "application/json", text))
     };
-    tokio::spawn(web::serve(listener, None, 4 << 20, handler));
+    tokio::spawn(web::serve(listener, None, |_| Some(4 << 20), handler));
     let at = format!("http://{address}").parse().expect("an address");
     Client::try_from(Config::new(at)).expect("a client")
 }

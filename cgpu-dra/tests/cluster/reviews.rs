@@ -6,15 +6,16 @@ use crate::{
     patience::{must, wait, Outcome},
     world::{chart, objects, render, render_upgrade, shape, World},
 };
-use cgpu_dra::{
-    asked, web,
-    webhook::{Webhook, LONGEST_REVIEW},
-};
+use cgpu_dra::{asked, patch::NOT_KEPT, web, webhook::Webhook};
 use cgpu_uapi::Priority;
+use http::request::Parts;
 use k8s_openapi::{
     api::{
-        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
-        core::v1::{Event, Pod, Secret},
+        admissionregistration::v1::{
+            MutatingWebhookConfiguration, ValidatingAdmissionPolicy,
+            ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+        },
+        core::v1::{Pod, Secret},
         resource::v1::{ResourceClaim, ResourceClaimTemplate},
     },
     ByteString,
@@ -46,15 +47,18 @@ fn certificate(folder: &Path) -> Vec<u8> {
     std::fs::read(folder.join("webhook.crt")).expect("written")
 }
 
-/// Serves the webhook with the rights of the chart's account, and has the apiserver ask it.
-async fn start(world: &World) -> JoinHandle<()> {
+/// Serves the webhook with the rights of the chart's account, and has the apiserver ask it. Gives
+/// back the secret path as well.
+async fn start(world: &World) -> (JoinHandle<()>, String) {
     let folder = world.plane.folder.clone();
     let authority = certificate(&folder);
     let (at, mut secret) = (port(), String::new());
     for mut object in chart(&world.plane.binaries, &["webhook.enabled=true"]) {
         let kind = object["kind"].as_str().unwrap_or_default().to_owned();
         let rights = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"];
-        if rights.contains(&kind.as_str()) && object["metadata"]["name"] == "cgpu-webhook" {
+        let name = &object["metadata"]["name"];
+        let is_policy = kind.starts_with("ValidatingAdmissionPolicy") && name == "cgpu-pods";
+        if is_policy || rights.contains(&kind.as_str()) && name == "cgpu-webhook" {
             world.apply(object).await;
         } else if kind.ends_with("WebhookConfiguration") {
             // The apiserver of the tests reaches no service.
@@ -76,14 +80,16 @@ async fn start(world: &World) -> JoinHandle<()> {
     let webhook = Arc::new(Webhook {
         client,
         highest: Priority::Normal,
-        path: secret,
+        path: secret.clone(),
     });
-    tokio::spawn(web::serve(
+    let asked = webhook.clone();
+    let service = web::serve(
         listener,
         Some(tls),
-        LONGEST_REVIEW,
+        move |head: &Parts| asked.longest(head),
         move |request| webhook.clone().answer(request),
-    ))
+    );
+    (tokio::spawn(service), secret)
 }
 
 fn limits(limits: Value) -> Value {
@@ -108,7 +114,7 @@ pub(crate) async fn other_systems_names_become_claims(world: &mut World) -> Outc
     let node = world.node("foreign", 2).await;
     world.namespace(SPACE).await;
     an_odd_claim_is_there(world).await;
-    let service = start(world).await;
+    let (service, secret) = start(world).await;
     // The apiserver reads its webhooks' configurations now and then.
     let asks = || async {
         let dry = create(
@@ -128,7 +134,10 @@ pub(crate) async fn other_systems_names_become_claims(world: &mut World) -> Outc
         "a dry run has made a template",
     )?;
     let wanted = json!({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3072, "nvidia.com/gpucores": 30});
-    create(world, "hami", limits(wanted), false).await?;
+    let made = create(world, "hami", limits(wanted), false).await?;
+    let said = made.metadata.annotations.unwrap_or_default();
+    let said = said.get(NOT_KEPT).map(String::as_str).unwrap_or_default();
+    must(said.contains("nvidia.com/gpucores: 30 becomes"), said)?;
     let both = wait("an instance on each GPU", || async {
         Some(node.fake.limits()).filter(|l| l.len() == 2)
     })
@@ -138,11 +147,6 @@ pub(crate) async fn other_systems_names_become_claims(world: &mut World) -> Outc
         .fake
         .with(|s| s.instances.iter().map(|i| i.weight).collect());
     must(weights == [30, 30], &weights)?;
-    let events: Api<Event> = world.api(SPACE);
-    let about = ListParams::default().fields("involvedObject.name=hami,reason=NotKept");
-    let said = events.list(&about).await.map_err(|e| e.to_string())?.items;
-    let said = said.into_iter().find_map(|e| e.message).unwrap_or_default();
-    must(said.contains("nvidia.com/gpucores: 30 becomes"), said)?;
     // Such another pod has the same template.
     let wanted = json!({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3072, "nvidia.com/gpucores": 30});
     create(world, "again", limits(wanted), false).await?;
@@ -167,7 +171,10 @@ pub(crate) async fn other_systems_names_become_claims(world: &mut World) -> Outc
     for name in ["hami", "again", "plain"] {
         let _ = pods.delete(name, &DeleteParams::default()).await;
     }
-    end(world, &service).await;
+    service.abort();
+    let unanswered = the_policy_refuses(world, &secret).await;
+    end(world).await;
+    unanswered?;
     world.gone(SPACE).await?;
     must(node.fake.limits().is_empty(), node.fake.limits())
 }
@@ -219,9 +226,26 @@ async fn parameters_are_checked(world: &World) -> Outcome {
     must(freed.is_ok(), freed)
 }
 
-async fn end(world: &World, service: &JoinHandle<()>) {
-    service.abort();
+/// Without the webhook such a pod is refused, in words that do not have the secret path in them.
+async fn the_policy_refuses(world: &World, secret: &str) -> Outcome {
+    let refusal = || async {
+        let part = limits(json!({"nvidia.com/gpumem": 512}));
+        let refused = create(world, "unanswered", part, true).await.err()?;
+        Some(refused)
+    };
+    let why = wait("a refusal without the webhook", refusal).await?;
+    must(why.contains("cgpu's webhook does not answer"), &why)?;
+    must(secret.len() == 40 && !why.contains(secret), &why)?;
+    let plain = create(world, "no-part", limits(json!({"cpu": "1"})), true).await;
+    must(plain.is_ok(), plain)
+}
+
+async fn end(world: &World) {
     let none = DeleteParams::default();
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(world.client.clone());
+    let _ = policies.delete("cgpu-pods", &none).await;
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(world.client.clone());
+    let _ = bindings.delete("cgpu-pods", &none).await;
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(world.client.clone());
     let _ = mutating.delete("cgpu-pods", &none).await;
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
