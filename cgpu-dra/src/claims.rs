@@ -265,19 +265,15 @@ fn config(
     configs: &[DeviceAllocationConfiguration],
     allowed: Allowed,
 ) -> Result<GpuConfig, PlanError> {
-    let main = request.split('/').next().unwrap_or_default();
-    let about = |config: &&DeviceAllocationConfiguration| {
-        let requests = config.requests.as_deref().unwrap_or_default();
-        requests.is_empty() || requests.iter().any(|r| r == request || r == main)
-    };
     let merged = |from_class: bool| {
-        let own = configs.iter().filter(about);
+        let own = configs.iter();
         let own = own.filter(|config| (config.source == FROM_CLASS) == from_class);
-        let opaque = own.filter_map(|config| config.opaque.as_ref());
-        let mut ours = opaque.filter(|opaque| opaque.driver == DRIVER);
-        ours.try_fold(GpuConfig::default(), |earlier, opaque| {
-            Ok::<_, ConfigError>(earlier.overridden_by(GpuConfig::parse(&opaque.parameters.0)?))
-        })
+        let ours = own.filter_map(|config| {
+            let opaque = config.opaque.as_ref().filter(|o| o.driver == DRIVER)?;
+            let requests = config.requests.as_deref().unwrap_or_default();
+            Some((requests, &opaque.parameters.0))
+        });
+        GpuConfig::of_request(request, ours)
     };
     Ok(merged(true)?.asked_by(merged(false)?, allowed)?)
 }

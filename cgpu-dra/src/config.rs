@@ -156,6 +156,26 @@ impl GpuConfig {
         })
     }
 
+    /// The parameters for a request, or for a choice `REQUEST/CHOICE` of a prioritized list. A
+    /// configuration is the requests that it is for, none for all, and its parameters.
+    pub fn of_request<'a>(
+        request: &str,
+        configs: impl Iterator<Item = (&'a [String], &'a Value)>,
+    ) -> Result<Self, ConfigError> {
+        let main = request.split('/').next().unwrap_or_default();
+        let is_one = |named: &String| named == request || named == main;
+        let is_for = |all: &[String]| all.is_empty() || all.iter().any(is_one);
+        let mut own = configs.filter(|(requests, _)| is_for(requests));
+        own.try_fold(Self::default(), |earlier, (_, parameters)| {
+            Ok(earlier.overridden_by(Self::parse(parameters)?))
+        })
+    }
+
+    /// Whether it says something that a class bounds.
+    pub fn is_bounded(&self) -> bool {
+        self.capabilities.is_some() || self.priority.is_some() || self.burst_ms.is_some()
+    }
+
     /// This, with what a later configuration says.
     pub fn overridden_by(self, later: Self) -> Self {
         Self {

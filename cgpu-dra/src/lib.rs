@@ -9,10 +9,10 @@
 //! tell figures, which [`web`] serves; [`driver`] starts all of it. [`once`] keeps the log short,
 //! and [`threads`] wait for the driver.
 //!
-//! Beside the driver there are two more programs in the same binary: [`webhook`] checks parameters
-//! and turns other systems' resource names ([`asked`]) into claims ([`compat`], [`patch`]), and
-//! [`device_plugin`] gives out [`slots`] of fixed sizes in clusters whose scheduler cannot divide a
-//! GPU.
+//! Beside the driver there are two more programs in the same binary: [`webhook`] checks
+//! [`parameters`] and turns other systems' resource names ([`asked`]) into claims ([`compat`],
+//! [`patch`]), and [`device_plugin`] gives out [`slots`] of fixed sizes in clusters whose scheduler
+//! cannot divide a GPU.
 
 #![forbid(unsafe_code)]
 
@@ -39,6 +39,7 @@ pub mod metrics;
 pub mod names;
 pub mod node;
 pub mod once;
+pub mod parameters;
 pub mod patch;
 #[cfg(feature = "cluster")]
 pub mod pods;

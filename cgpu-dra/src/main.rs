@@ -92,15 +92,6 @@ struct DriverOptions {
     #[arg(long, env = "OVERCOMMIT", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     overcommit: u32,
-    /// Capabilities that any claim may ask for, beside compute, utility and video. Others take a
-    /// DeviceClass that names them.
-    #[arg(long, value_name = "SET,…")]
-    allow_capabilities: Option<Capabilities>,
-    /// The longest burst that any claim may ask for, milliseconds. A longer one takes a DeviceClass
-    /// that names it, because neighbours wait for it.
-    #[arg(long, value_name = "MS", default_value_t = BURST_MS,
-        value_parser = clap::value_parser!(u32).range(..=i64::from(BURST_MS_MAX)))]
-    allow_burst: u32,
     #[command(flatten)]
     allow: AllowOptions,
     /// How long a claim that is gone keeps instances that nobody uses, seconds.
@@ -110,10 +101,29 @@ struct DriverOptions {
 
 #[derive(Args)]
 struct AllowOptions {
+    /// Capabilities that any claim may ask for, beside compute, utility and video. Others take a
+    /// DeviceClass that names them.
+    #[arg(long, value_name = "SET,…")]
+    allow_capabilities: Option<Capabilities>,
+    /// The longest burst that any claim may ask for, milliseconds. A longer one takes a DeviceClass
+    /// that names it, because neighbours wait for it.
+    #[arg(long, value_name = "MS", default_value_t = BURST_MS,
+        value_parser = clap::value_parser!(u32).range(..=i64::from(BURST_MS_MAX)))]
+    allow_burst: u32,
     /// The highest priority that any claim may ask for: `normal` or `high`. By default `high` takes
     /// a DeviceClass that names it.
     #[arg(long, value_name = "PRIORITY", default_value = "normal", value_parser = priority)]
     allow_priority: Priority,
+}
+
+impl AllowOptions {
+    fn allowed(&self) -> Allowed {
+        Allowed::with(
+            self.allow_capabilities,
+            self.allow_priority,
+            self.allow_burst,
+        )
+    }
 }
 
 fn priority(text: &str) -> Result<Priority, &'static str> {
@@ -254,11 +264,7 @@ async fn drive(options: DriverOptions) -> Result<(), String> {
         node,
         places,
         overcommit: options.overcommit,
-        allowed: Allowed::with(
-            options.allow_capabilities,
-            options.allow.allow_priority,
-            options.allow_burst,
-        ),
+        allowed: options.allow.allowed(),
         grace: Duration::from_secs(options.grace),
         metrics: options.metrics,
     };
@@ -285,7 +291,7 @@ async fn review(options: WebhookOptions) -> Result<(), String> {
     let listener = listener.map_err(|e| format!("cannot listen at {}: {e}", options.listen))?;
     let webhook = Arc::new(Webhook {
         client,
-        highest: options.allow.allow_priority,
+        allowed: options.allow.allowed(),
         path: options.path,
     });
     let mut stop = ending()?;

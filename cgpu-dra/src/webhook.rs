@@ -6,28 +6,30 @@ use crate::{
     apiserver::sentence,
     asked::AskedPod,
     compat::{self, Template},
-    config::GpuConfig,
-    names::{is_object, DRIVER},
+    config::{Allowed, GpuConfig},
+    names::is_object,
+    parameters::{of_class, Configured},
     web,
 };
-use cgpu_uapi::Priority;
 use http::{request::Parts, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Bytes;
-use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate};
 use kube::{
     api::{ListParams, PostParams},
     Api, Client,
 };
 use serde::{de::DeserializeOwned, Deserialize};
 use serde_json::{json, Value};
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// The label of the templates that this program makes, and its value.
 const MADE_BY: [&str; 2] = ["app.kubernetes.io/managed-by", "cgpu-dra"];
 /// Most such templates in a namespace. Whoever creates pods can have many made, and so can whoever
 /// knows the secret path, in any namespace.
 const MOST_TEMPLATES: u8 = 100;
+/// Most classes that are looked at for one review. A claim has at most 32 requests.
+const MOST_CLASSES: usize = 32;
 const JSON: &str = "application/json";
 /// Longest review, bytes. A client sends 3 MiB at most, of which the apiserver keeps 1.5 MiB, and a
 /// review may have an object as it was and as it is to be.
@@ -50,33 +52,12 @@ struct ReviewRequest<T> {
     object: T,
 }
 
-/// A class, a claim or a template of claims, or what stands below `spec` or `devices` in one.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub struct Configured {
-    config: Option<Vec<Configuration>>,
-    devices: Option<Box<Configured>>,
-    spec: Option<Box<Configured>>,
-}
-
-#[derive(Deserialize)]
-struct Configuration {
-    opaque: Option<OpaqueParameters>,
-}
-
-#[derive(Deserialize)]
-struct OpaqueParameters {
-    driver: String,
-    #[serde(default)]
-    parameters: Value,
-}
-
 /// The webhook.
 pub struct Webhook {
-    /// The apiserver, for templates.
+    /// The apiserver, for templates and classes.
     pub client: Client,
-    /// The highest priority that a converted pod can have.
-    pub highest: Priority,
+    /// The most that claims may ask for without their class's word.
+    pub allowed: Allowed,
     /// The first part of the path of reviews. It is secret: nothing else tells the apiserver from
     /// any pod that reaches this port. Whoever knows it can have templates made, and nothing else.
     pub path: String,
@@ -118,22 +99,6 @@ impl Verdict {
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "response": response})
     }
-}
-
-/// Judges the parameters of a class, a claim or a template of claims.
-pub fn judge(object: &Configured) -> Verdict {
-    for config in object.config.iter().flatten() {
-        let Some(opaque) = config.opaque.as_ref().filter(|o| o.driver == DRIVER) else {
-            continue;
-        };
-        if let Err(error) = GpuConfig::parse(&opaque.parameters) {
-            return Verdict::refused(error);
-        }
-    }
-    let below = [&object.spec, &object.devices];
-    let mut judged = below.into_iter().flatten().map(|object| judge(object));
-    let refused = judged.find(|verdict| verdict.refused.is_some());
-    refused.unwrap_or_default()
 }
 
 /// Reads a review.
@@ -178,9 +143,10 @@ impl Webhook {
                 Some(asked) => Some(self.convert(&asked).await.review(&asked.uid)),
                 None => None,
             },
-            (&Method::POST, Some("parameters")) => {
-                read::<Configured>(body).map(|asked| judge(&asked.object).review(&asked.uid))
-            }
+            (&Method::POST, Some("parameters")) => match read(body) {
+                Some(asked) => Some(self.judge(&asked.object).await.review(&asked.uid)),
+                None => None,
+            },
             _ => {
                 return plain(
                     StatusCode::NOT_FOUND,
@@ -194,10 +160,37 @@ impl Webhook {
         }
     }
 
+    /// Judges the parameters of a class, a claim or a template of claims.
+    async fn judge(&self, object: &Configured) -> Verdict {
+        let asked = match object.asked() {
+            Ok(asked) => asked,
+            Err(error) => return Verdict::refused(error),
+        };
+        let classes: Api<DeviceClass> = Api::all(self.client.clone());
+        let mut known: BTreeMap<String, Option<GpuConfig>> = BTreeMap::new();
+        for (class, asked) in asked {
+            if !known.contains_key(&class) {
+                if known.len() == MOST_CLASSES || !is_object(&class) {
+                    continue;
+                }
+                let found = classes.get_opt(&class).await.ok().flatten();
+                known.insert(class.clone(), found.and_then(|found| of_class(&found)));
+            }
+            // One that cannot be known now is known when a pod starts.
+            let Some(Some(class)) = known.get(&class) else {
+                continue;
+            };
+            if let Err(error) = class.asked_by(asked, self.allowed) {
+                return Verdict::refused(error);
+            }
+        }
+        Verdict::default()
+    }
+
     /// Turns a pod's resources into claims.
     async fn convert(&self, request: &ReviewRequest<AskedPod>) -> Verdict {
         let pod = &request.object;
-        let conversion = match compat::convert(pod, self.highest) {
+        let conversion = match compat::convert(pod, self.allowed.priority) {
             Ok(Some(conversion)) => conversion,
             Ok(None) => return Verdict::default(),
             Err(error) => return Verdict::refused(error),
@@ -280,38 +273,12 @@ fn asks_the_same(found: &ResourceClaimTemplate, wanted: &ResourceClaimTemplate) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{collections::BTreeMap, sync::Mutex};
+    use crate::names::DRIVER;
+    use std::{
+        future::{ready, Ready},
+        sync::Mutex,
+    };
     use tokio::net::TcpListener;
-
-    #[test]
-    fn parameters_are_judged_wherever_they_stand() {
-        let config = |driver: &str, priority: &str| {
-            json!([{"opaque": {"driver": driver, "parameters": {"apiVersion": "cgpu.io/v1alpha1",
-                "kind": "GpuConfig", "priority": priority}}}])
-        };
-        for place in ["/spec", "/spec/devices", "/spec/spec/devices"] {
-            let object = |configs: Value| {
-                let parts = place.trim_start_matches('/').split('/').rev();
-                parts.fold(
-                    json!({"config": configs}),
-                    |inner, part| json!({ (part): inner }),
-                )
-            };
-            let object = |configs: Value| {
-                serde_json::from_value::<Configured>(object(configs)).expect("read")
-            };
-            assert_eq!(judge(&object(config(DRIVER, "high"))), Verdict::default());
-            assert_eq!(
-                judge(&object(config("gpu.nvidia.com", "x"))),
-                Verdict::default()
-            );
-            let refused = judge(&object(config(DRIVER, "x"))).refused;
-            assert!(
-                refused.is_some_and(|why| why.contains("priority")),
-                "{place}"
-            );
-        }
-    }
 
     #[tokio::test]
     async fn only_the_secret_path_is_answered() {
@@ -319,7 +286,7 @@ mod tests {
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
         let webhook = Arc::new(Webhook {
             client: Client::try_from(nowhere).expect("a client"),
-            highest: Priority::Normal,
+            allowed: Allowed::default(),
             path: "s3cret".to_owned(),
         });
         for (path, status) in [
@@ -347,7 +314,25 @@ mod tests {
         }
     }
 
-    /// An apiserver that keeps templates, and has nothing else.
+    /// Parameters with these fields.
+    fn parameters(mut fields: Value) -> Value {
+        fields["apiVersion"] = "cgpu.io/v1alpha1".into();
+        fields["kind"] = "GpuConfig".into();
+        fields
+    }
+
+    /// The answer of an apiserver that has found this.
+    fn answered(found: Option<Value>) -> Ready<Response<Full<Bytes>>> {
+        let status = match found {
+            Some(_) => StatusCode::OK,
+            None => StatusCode::NOT_FOUND,
+        };
+        let missing = json!({"status": "Failure", "reason": "NotFound", "code": 404});
+        let text = found.unwrap_or(missing).to_string();
+        ready(web::response(status, JSON, text))
+    }
+
+    /// An apiserver that keeps templates, and has two classes.
     async fn apiserver() -> (Client, Arc<Mutex<BTreeMap<String, Value>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let at = format!("http://{}", listener.local_addr().expect("bound"));
@@ -356,6 +341,16 @@ mod tests {
         let answer = move |request: Request<Bytes>| {
             let mut all = all.lock().expect("held");
             let path = request.uri().path();
+            if let Some(class) = path.strip_prefix("/apis/resource.k8s.io/v1/deviceclasses/") {
+                let burst = parameters(json!({"burstMs": 500}));
+                let config = match class {
+                    DRIVER => json!([]),
+                    "bursts" => json!([{"opaque": {"driver": DRIVER, "parameters": burst}}]),
+                    _ => return answered(None),
+                };
+                let class = json!({"metadata": {"name": class}, "spec": {"config": config}});
+                return answered(Some(class));
+            }
             let (of_all, name) = path
                 .split_once("/resourceclaimtemplates")
                 .expect("templates");
@@ -375,13 +370,7 @@ mod tests {
                     Some(made)
                 }
             };
-            let status = match found {
-                Some(_) => StatusCode::OK,
-                None => StatusCode::NOT_FOUND,
-            };
-            let missing = json!({"status": "Failure", "reason": "NotFound", "code": 404});
-            let text = found.unwrap_or(missing).to_string();
-            std::future::ready(web::response(status, JSON, text))
+            answered(found)
         };
         let longest = |_: &Parts| Some(LONGEST_REVIEW);
         tokio::spawn(web::serve(listener, None, longest, answer));
@@ -394,7 +383,7 @@ mod tests {
         let (client, kept) = apiserver().await;
         let webhook = Webhook {
             client,
-            highest: Priority::Normal,
+            allowed: Allowed::default(),
             path: "s3cret".to_owned(),
         };
         let convert = async |mib: u32, dry_run: bool| {
@@ -430,6 +419,71 @@ mod tests {
             refused.contains("another one than the name says"),
             "{refused}"
         );
+    }
+
+    #[tokio::test]
+    async fn claims_beyond_their_class_are_refused() {
+        let (client, _) = apiserver().await;
+        let webhook = Webhook {
+            client,
+            allowed: Allowed::default(),
+            path: "s3cret".to_owned(),
+        };
+        let judge = async |classes: [&str; 2], requests: &[&str], fields: Value| {
+            let opaque = json!({"driver": DRIVER, "parameters": parameters(fields)});
+            let [of_a, of_c] = classes;
+            let devices = json!({
+                "requests": [
+                    {"name": "a", "exactly": {"deviceClassName": of_a}},
+                    {"name": "b", "firstAvailable": [{"name": "c", "deviceClassName": of_c}]}],
+                "config": [{"requests": requests, "opaque": opaque}]});
+            let object = json!({"spec": {"spec": {"devices": devices}}});
+            let object = serde_json::from_value(object).expect("a template");
+            webhook.judge(&object).await.refused
+        };
+        let burst = |ms: u32| json!({ "burstMs": ms });
+        let (plain, bursts) = (DRIVER, "bursts");
+        for (classes, requests, fields) in [
+            ([plain, plain], &[][..], burst(200)),
+            ([bursts, bursts], &[], burst(500)),
+            ([bursts, plain], &["a"], burst(500)),
+            ([plain, bursts], &["b/c"], burst(500)),
+            ([plain, plain], &[], json!({"managed": "deny"})),
+            // Nobody knows yet what it allows.
+            (["later", "later"], &[], burst(10_000)),
+        ] {
+            let told = format!("{classes:?} {requests:?} {fields}");
+            assert_eq!(judge(classes, requests, fields).await, None, "{told}");
+        }
+        for (classes, requests, fields, said) in [
+            (
+                [plain, plain],
+                &[][..],
+                burst(201),
+                "a burst of 201 ms, above 200 ms",
+            ),
+            ([bursts, bursts], &[], burst(501), "above 500 ms"),
+            ([bursts, plain], &[], burst(500), "above 200 ms"),
+            ([bursts, plain], &["b"], burst(500), "above 200 ms"),
+            (
+                [plain, plain],
+                &[],
+                json!({"priority": "high"}),
+                "a high priority",
+            ),
+            (
+                [plain, plain],
+                &[],
+                json!({"capabilities": ["rdma"]}),
+                "capabilities rdma",
+            ),
+        ] {
+            let refused = judge(classes, requests, fields).await.expect("refused");
+            assert!(
+                refused.contains(said),
+                "{classes:?} {requests:?}: {refused}"
+            );
+        }
     }
 
     #[test]

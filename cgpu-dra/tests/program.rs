@@ -68,8 +68,13 @@ fn the_other_roles_need_no_node() {
         let said = failure(path, &all);
         assert!(said.contains("--path <PATH>"), "{said}");
     }
-    let said = failure(&[NODE, ("WEBHOOK_PATH", "secret")], &all);
-    assert!(said.contains(NO_CLUSTER), "{said}");
+    let secret = [NODE, ("WEBHOOK_PATH", "secret")];
+    // What claims may ask for is said to it as to the driver.
+    for (burst, words) in [("1000", NO_CLUSTER), ("10001", "10001 is not in")] {
+        let burst = format!("--allow-burst={burst}");
+        let said = failure(&secret, &[&all[..], &[&burst]].concat());
+        assert!(said.contains(words), "{said}");
+    }
     let said = failure(&[], &["device-plugin"]);
     assert!(said.contains("--profile"), "{said}");
     let said = failure(&[], &["device-plugin", "--profile=8g=8Gi:20"]);

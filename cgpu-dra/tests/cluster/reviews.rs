@@ -6,8 +6,7 @@ use crate::{
     patience::{must, wait, Outcome},
     world::{chart, objects, render, render_upgrade, shape, World},
 };
-use cgpu_dra::{asked, patch::NOT_KEPT, web, webhook::Webhook};
-use cgpu_uapi::Priority;
+use cgpu_dra::{asked, config::Allowed, patch::NOT_KEPT, web, webhook::Webhook};
 use http::request::Parts;
 use k8s_openapi::{
     api::{
@@ -79,7 +78,7 @@ async fn start(world: &World) -> (JoinHandle<()>, String) {
     let listener = TcpListener::bind(("127.0.0.1", at)).await.expect("bound");
     let webhook = Arc::new(Webhook {
         client,
-        highest: Priority::Normal,
+        allowed: Allowed::default(),
         path: secret.clone(),
     });
     let asked = webhook.clone();
@@ -179,10 +178,10 @@ pub(crate) async fn other_systems_names_become_claims(world: &mut World) -> Outc
     must(node.fake.limits().is_empty(), node.fake.limits())
 }
 
-/// A claim for a priority.
-fn claim(name: &str, priority: &str) -> ResourceClaim {
+/// A claim with a parameter.
+fn claim(name: &str, field: &str, value: &Value) -> ResourceClaim {
     let parameters = json!({"apiVersion": "cgpu.io/v1alpha1", "kind": "GpuConfig",
-        "priority": priority});
+        field: value});
     let opaque = json!({"driver": "gpu.cgpu.io", "parameters": parameters});
     let devices = json!({"requests": [shape(json!({}))], "config": [{"opaque": opaque}]});
     ResourceClaim {
@@ -194,7 +193,7 @@ fn claim(name: &str, priority: &str) -> ResourceClaim {
 
 /// Before the webhook is there, somebody makes a claim that it would refuse.
 async fn an_odd_claim_is_there(world: &World) {
-    let mut odd = claim("before", "highest");
+    let mut odd = claim("before", "priority", &json!("highest"));
     odd.metadata.finalizers = Some(vec!["cgpu.test/held".to_owned()]);
     let claims: Api<ResourceClaim> = world.api(SPACE);
     let made = claims.create(&PostParams::default(), &odd).await;
@@ -208,15 +207,23 @@ async fn parameters_are_checked(world: &World) -> Outcome {
         dry_run: true,
         ..PostParams::default()
     };
-    let refused = claims.create(&dry, &claim("odd", "highest")).await;
-    let refused = refused.map(|_| ()).map_err(|e| e.to_string());
-    must(
-        refused
-            .as_ref()
-            .is_err_and(|why| why.contains("normal, high")),
-        &refused,
-    )?;
-    let taken = claims.create(&dry, &claim("odd", "high")).await;
+    for (field, value, said) in [
+        ("priority", json!("highest"), "normal, high"),
+        (
+            "priority",
+            json!("high"),
+            "a high priority, which its DeviceClass does not allow",
+        ),
+        ("burstMs", json!(500), "a burst of 500 ms, above 200 ms"),
+    ] {
+        let refused = claims.create(&dry, &claim("odd", field, &value)).await;
+        let refused = refused.map(|_| ()).map_err(|e| e.to_string());
+        let is_said = refused.as_ref().is_err_and(|why| why.contains(said));
+        must(is_said, &refused)?;
+    }
+    let taken = claims
+        .create(&dry, &claim("odd", "burstMs", &json!(200)))
+        .await;
     must(taken.is_ok(), taken)?;
     let deleted = claims.delete("before", &DeleteParams::default()).await;
     must(deleted.is_ok(), deleted)?;
