@@ -114,7 +114,8 @@ def beside_each_other(sharer, kinds, options, folder):
     tenants = []
     try:
         for number, kind in enumerate(kinds):
-            variables = only(options.gpu) | environment(sharer, options.hami, len(kinds), folder, number)
+            variables = environment(sharer, options.hami, len(kinds), folder, number)
+            variables |= only(options.gpu)
             tenants.append(
                 subprocess.Popen(
                     tenant(kind, options),
