@@ -4,7 +4,7 @@
 //! plugins when it starts, so they register again whenever its socket is another one.
 
 use crate::{
-    failures::{Failures, PATIENCE},
+    failures::{Failure, Failures, PATIENCE},
     node::{Node, Places},
     once::Once,
     proto::{
@@ -13,6 +13,7 @@ use crate::{
     },
     rpc::{ask, listen, serve, streamed, unary, unknown, Answer, Call},
     slots::{driver_answers, Profile, Slot, SlotError, Slots},
+    threads,
 };
 use futures_util::{stream, StreamExt};
 use std::{
@@ -22,7 +23,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::sync::watch;
+use tokio::sync::{watch, Semaphore};
 use tonic::Status;
 
 /// How often slots, GPUs and the kubelet's socket are looked at.
@@ -30,6 +31,8 @@ const PERIOD: Duration = Duration::from_secs(2);
 /// The largest answer of the kubelet to a registration, bytes.
 const LARGEST: usize = 1 << 16;
 const SERVICE: &str = "/v1beta1.DevicePlugin/";
+/// Of the question whether the driver is there.
+static TURN: Semaphore = Semaphore::const_new(1);
 const HEALTHY: &str = "Healthy";
 const UNHEALTHY: &str = "Unhealthy";
 
@@ -126,6 +129,12 @@ fn none_is_sound(devices: &mut Devices) -> bool {
     news
 }
 
+/// Whether the driver is there, as far as that is told soon.
+async fn has_driver(node: Arc<dyn Node>) -> bool {
+    let told = threads::ask(&TURN, move || node.has_driver());
+    matches!(tokio::time::timeout(PERIOD, told).await, Ok(Ok(Ok(true))))
+}
+
 /// Keeps the slots and says how they are, for as long as it is polled.
 async fn look(
     node: Arc<dyn Node>,
@@ -138,7 +147,8 @@ async fn look(
         last.say(why.map(|why| format!("cannot keep the slots: {why}")));
     };
     loop {
-        let (node, slots, failures) = (node.clone(), slots.clone(), failures.clone());
+        let (asked, slots, failures) = (node.clone(), slots.clone(), failures.clone());
+        let node = node.clone();
         let mut found = tokio::task::spawn_blocking(move || {
             driver_answers(&*node)?;
             failures.note_load(node.driver_load());
@@ -150,13 +160,14 @@ async fn look(
             };
             Ok(kept.into_iter().map(with_health).collect::<Devices>())
         });
-        let soon = tokio::time::timeout(PATIENCE, &mut found).await;
-        let found = match soon {
-            Ok(found) => found,
-            Err(_) => {
-                say(Some("the NVIDIA driver does not answer".to_owned()));
+        let found = loop {
+            let soon = tokio::time::timeout(PATIENCE, &mut found).await;
+            if let Ok(found) = soon {
+                break found;
+            }
+            if !has_driver(asked.clone()).await {
+                say(Some(Failure::DriverGone.sentence()));
                 tell.send_if_modified(none_is_sound);
-                found.await
             }
         };
         match found.unwrap_or_else(|e| Err(e.to_string())) {

@@ -18,12 +18,7 @@ use cgpu_client::path_error::PathError;
 use futures_util::{future::BoxFuture, FutureExt};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::{Api, Client};
-use std::{
-    net::SocketAddr,
-    path::Path,
-    sync::{atomic::AtomicBool, Arc},
-    time::Duration,
-};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use tokio::{
     net::TcpListener,
     sync::{watch, Notify},
@@ -119,7 +114,6 @@ pub async fn run(
         lookup: lookup(client.clone()),
         health,
         changed: changed.clone(),
-        registered: AtomicBool::new(false),
     });
     let keeper = Keeper {
         client: client.clone(),

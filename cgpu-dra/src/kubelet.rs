@@ -20,10 +20,7 @@ use futures_util::{future::BoxFuture, stream, StreamExt};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use std::{
     collections::BTreeMap,
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        Arc,
-    },
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::sync::{watch, Notify, Semaphore};
@@ -60,8 +57,6 @@ pub struct Kubelet {
     pub health: watch::Receiver<Health>,
     /// Told when the claims of this node have changed.
     pub changed: Arc<Notify>,
-    /// Whether the kubelet has registered this driver.
-    pub registered: AtomicBool,
 }
 
 /// Why the kubelet's question cannot be answered for one claim.
@@ -109,8 +104,6 @@ impl Kubelet {
             }
             "/pluginregistration.Registration/NotifyRegistrationStatus" => {
                 unary(call, move |status: RegistrationStatus| {
-                    self.registered
-                        .store(status.plugin_registered, Ordering::Relaxed);
                     if !status.plugin_registered {
                         eprintln!(
                             "cgpu-dra: the kubelet does not register the driver: {}",

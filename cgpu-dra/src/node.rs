@@ -10,6 +10,7 @@ use cgpu_client::{
     installation::{find, lists::Capability},
     path_error::PathError,
 };
+use cgpu_uapi::text;
 use nix::errno::Errno;
 use std::{
     fs,
@@ -21,6 +22,13 @@ use std::{
 pub trait Node: Send + Sync {
     /// Opens the control device.
     fn control(&self) -> Result<Box<dyn Control>, Errno>;
+    /// Whether the module has found the NVIDIA driver. That asks no tenant. One in the midst of a
+    /// call that gets no processor holds up what asks each tenant, and is no reason to give up a
+    /// GPU. It waits as well while the module waits for the driver.
+    fn has_driver(&self) -> Result<bool, Errno> {
+        let version = self.control()?.version()?;
+        Ok(!text(&version.driver).is_empty())
+    }
     /// A number that another load of the NVIDIA driver does not have, if it is loaded.
     fn driver_load(&self) -> Option<u64>;
     /// Mounts the filesystem of the proxy nodes unless it is mounted.

@@ -189,9 +189,7 @@ impl Publisher {
             let is_there = found.is_some();
             return (found, is_there, began);
         }
-        // A tenant in the midst of a call that gets no processor holds up what asks each tenant.
-        // For that nobody's pods are to be evicted. The version asks none, and waits as well while
-        // the module waits for the driver.
+        // Nobody's pods are to be evicted because a tenant holds up the report.
         let tenants = self.tenants.clone();
         let (is_there, _) = self.asking.ask(move || tenants.has_driver()).await;
         (None, is_there == Some(Ok(true)), began)

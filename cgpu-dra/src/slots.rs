@@ -5,6 +5,7 @@
 
 use crate::{
     claims::Share,
+    failures::Failure,
     gpus::is_mig,
     names::device,
     node::{Node, Places},
@@ -390,15 +391,11 @@ fn failed(slot: &Slot, errno: Errno) -> SlotError {
 /// Whether the NVIDIA driver answers; if not, why, a sentence.
 pub fn driver_answers(node: &dyn Node) -> Result<(), String> {
     // The GPUs first: looking for them is what makes the module ask for the version.
-    let version = node.control().and_then(|control| {
-        control.gpus()?;
-        control.version()
-    });
-    match version.map_err(said)? {
-        version if text(&version.driver).is_empty() => {
-            Err("the NVIDIA driver does not answer".to_owned())
-        }
-        _ => Ok(()),
+    let looked = node.control().and_then(|control| control.gpus());
+    if looked.and_then(|_| node.has_driver()).map_err(said)? {
+        Ok(())
+    } else {
+        Err(Failure::DriverGone.sentence())
     }
 }
 

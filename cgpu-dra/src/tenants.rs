@@ -162,10 +162,9 @@ impl Tenants {
         Inventory::read(&*self.node.control()?, self.overcommit)
     }
 
-    /// Whether the module has found the NVIDIA driver. It asks no tenant for that.
+    /// Whether the module has found the NVIDIA driver.
     pub fn has_driver(&self) -> Result<bool, Errno> {
-        let version = self.node.control()?.version()?;
-        Ok(!text(&version.driver).is_empty())
+        self.node.has_driver()
     }
 
     /// A number that another load of the NVIDIA driver does not have, if it is loaded.

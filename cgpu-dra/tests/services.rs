@@ -94,7 +94,6 @@ async fn start(node: &Arc<FakeNode>, claims: &Claims) -> Driver {
         }),
         health: told,
         changed: Arc::new(Notify::new()),
-        registered: AtomicBool::new(false),
     });
     let registration = places.registry.join(REGISTRATION);
     let (plugin, register) = (rpc::listen(&socket), rpc::listen(&registration));

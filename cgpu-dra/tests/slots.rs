@@ -8,7 +8,7 @@ mod fake_node;
 use cgpu_client::cdi::{faults, Edits, Spec};
 use cgpu_dra::{
     device_plugin::{self, PluginSettings},
-    failures::Failures,
+    failures::{Failures, PATIENCE},
     proto::{
         AllocateRequest, AllocateResponse, ContainerRequest, Nothing, PluginDevices,
         RegisterRequest,
@@ -290,6 +290,12 @@ async fn slots_of_failed_gpu_are_unhealthy() {
     devices(&mut plugin, |found| one_is(found, "Unhealthy")).await;
     node.driver_gone.store(false, Ordering::Relaxed);
     devices(&mut plugin, |found| one_is(found, "Healthy")).await;
+    // A tenant that holds up the reports does not fail the GPU for the others.
+    node.with(|s| s.held_up = true);
+    let failed = devices(&mut plugin, |found| one_is(found, "Unhealthy"));
+    let failed = tokio::time::timeout(2 * PATIENCE, failed).await;
+    assert!(failed.is_err(), "{failed:?}");
+    node.with(|s| s.held_up = false);
     // A call that does not come back.
     node.stuck.store(true, Ordering::Relaxed);
     devices(&mut plugin, |found| one_is(found, "Unhealthy")).await;
