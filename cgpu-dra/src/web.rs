@@ -269,7 +269,7 @@ mod tests {
     use std::net::SocketAddr;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
-        net::TcpStream,
+        net::{TcpSocket, TcpStream},
     };
 
     /// A server that says how long each body was, and reads none that is sent to `/unread`.
@@ -368,6 +368,26 @@ mod tests {
         assert_eq!(numbers(&connections).len(), CONNECTIONS);
         drop((all, others));
         assert!(numbers(&connections).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_full_server_answers_another_peer() {
+        let at = start(0).await;
+        let mut silent = Vec::new();
+        for _ in 0..CONNECTIONS {
+            silent.push(client(at, b"GET /").await);
+        }
+        // Nothing is answered before all of them are let in.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let get = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+        assert_eq!(answer(client(at, get).await).await, "");
+        let other = TcpSocket::new_v4().expect("a socket");
+        other
+            .bind("127.0.0.2:0".parse().expect("an address"))
+            .expect("bound");
+        let mut other = other.connect(at).await.expect("connected");
+        other.write_all(get).await.expect("sent");
+        assert!(answer(other).await.ends_with("0 bytes"));
     }
 
     #[test]
