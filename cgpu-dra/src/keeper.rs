@@ -157,20 +157,21 @@ impl Following {
             return Ok(());
         };
         self.gone = None;
+        self.step(&claim).await?;
         let watched = WatchParams::default().fields(&only).timeout(WATCH);
         let mut events = claims.watch(&watched, &version).await?.boxed();
-        let mut tick = tokio::time::interval(PERIOD);
+        let mut tick = tokio::time::interval_at(Instant::now() + PERIOD, PERIOD);
         loop {
             tokio::select! {
+                // Users may change a claim all the time. What it says is followed now and then.
                 event = events.next() => match event.transpose()? {
                     Some(WatchEvent::Modified(new)) if self.is_own(&new) => claim = new,
                     Some(WatchEvent::Bookmark(_)) => {}
                     Some(WatchEvent::Error(status)) => return Err(kube::Error::Api(status)),
                     _ => return Ok(()),
                 },
-                _ = tick.tick() => {}
+                _ = tick.tick() => self.step(&claim).await?,
             }
-            self.step(&claim).await?;
         }
     }
 

@@ -21,7 +21,7 @@ use kube::{Client, Config};
 use serde_json::{json, Value};
 use std::{
     sync::{
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         Arc, Mutex,
     },
     time::{Duration, Instant},
@@ -59,9 +59,10 @@ fn answer(request: &Request<Bytes>, gone: bool) -> Value {
 }
 
 /// An apiserver that gives these answers. It runs for as long as the test does.
-async fn serve<F>(answer: F) -> Client
+async fn serve<F, A>(answer: F) -> Client
 where
-    F: Fn(&Request<Bytes>) -> Value + Clone + Send + Sync + 'static,
+    F: Fn(&Request<Bytes>) -> A + Clone + Send + Sync + 'static,
+    A: std::fmt::Display,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("an address");
@@ -74,12 +75,23 @@ where
     Client::try_from(Config::new(at)).expect("a client")
 }
 
-#[tokio::test]
-async fn unchanged_claims_are_watched_without_haste() {
-    let node = FakeNode::new(1);
+/// Follows a claim that is prepared on a node.
+fn keeper(node: &Arc<FakeNode>, client: Client) -> Keeper {
     let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
     let uid = Uid::new(UID).expect("a uid");
     tenants.prepare(&uid, &plan()).expect("prepared");
+    Keeper {
+        client,
+        pool: "node1".to_owned(),
+        tenants: Arc::new(tenants),
+        changed: Arc::new(Notify::new()),
+        grace: Duration::ZERO,
+    }
+}
+
+#[tokio::test]
+async fn unchanged_claims_are_watched_without_haste() {
+    let node = FakeNode::new(1);
     let asked: Arc<Mutex<Vec<(Instant, String)>>> = Arc::default();
     let gone = Arc::new(AtomicBool::new(false));
     let (noted, is_gone) = (asked.clone(), gone.clone());
@@ -88,14 +100,7 @@ async fn unchanged_claims_are_watched_without_haste() {
         noted.lock().expect("held").push((Instant::now(), path));
         answer(request, is_gone.load(Ordering::Relaxed))
     });
-    let keeper = Keeper {
-        client: client.await,
-        pool: "node1".to_owned(),
-        tenants: Arc::new(tenants),
-        changed: Arc::new(Notify::new()),
-        grace: Duration::ZERO,
-    };
-    let running = tokio::spawn(keeper.run());
+    let running = tokio::spawn(keeper(&node, client.await).run());
     let asked_with = |what: &str| {
         let asked = asked.lock().expect("held").clone();
         let with: Vec<_> = asked.into_iter().filter(|a| a.1.contains(what)).collect();
@@ -120,6 +125,44 @@ async fn unchanged_claims_are_watched_without_haste() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(node.cdi_files().is_empty());
+    running.abort();
+}
+
+/// A user changes the claim all the time: each event of the watch has another wish.
+#[tokio::test]
+async fn a_restless_claim_is_followed_in_time() {
+    let node = FakeNode::new(1);
+    let written = Arc::new(AtomicUsize::new(0));
+    let count = written.clone();
+    let client = serve(move |request| {
+        if request.method() == Method::PATCH {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut answer = answer(request, false);
+        let wish = |n: u32| json!({"cgpu.io/memory": format!("{}Gi", 1 + n % 4)});
+        if let Some(listed) = answer.pointer_mut("/items/0/metadata") {
+            listed["annotations"] = wish(0);
+        }
+        if answer["type"] != "MODIFIED" {
+            return answer.to_string();
+        }
+        let event = |n| {
+            answer["object"]["metadata"]["annotations"] = wish(n);
+            format!("{answer}\n")
+        };
+        (0..100).map(event).collect()
+    });
+    let running = tokio::spawn(keeper(&node, client.await).run());
+    let resized = async {
+        while node.limits().iter().all(|limit| limit.2 == 8 << 30) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let resized = tokio::time::timeout(Duration::from_secs(60), resized).await;
+    assert!(resized.is_ok(), "{:?}", node.limits());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let written = written.load(Ordering::Relaxed);
+    assert!((1..6).contains(&written), "{written}");
     running.abort();
 }
 
