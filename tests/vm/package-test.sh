@@ -128,8 +128,8 @@ diff "$work/before" "$work/after" ||
 ok "the package removes exactly what it installed"
 
 step "make package as an RPM, with Debian's rpm"
-rpm=$(in_root "$root" "$CGPU_TREE" /tree ro "$object" /object ro "$out/bin" /files/prebuilt ro -- \
-	/tree/dist/package.sh --rpm --prebuilt /files/prebuilt --object /object --output /files)
+rpm=$(in_root "$root" "$CGPU_TREE" /tree ro "$object" /files/object ro "$out/bin" /files/prebuilt ro -- \
+	/tree/dist/package.sh --rpm --prebuilt /files/prebuilt --object /files/object --output /files)
 dpkg-deb --contents "$deb" | sed -n -E 's,^(-\S+) .* \./,\1 /,p' |
 	sed 's,zsh/vendor-completions,zsh/site-functions,' | sort >"$work/deb-files"
 in_root "$root" -- rpm --query --package --qf '[%{FILEMODES:perms} %{FILENAMES}\n]' "$rpm" |

@@ -110,6 +110,17 @@ fn message(input: &[u8]) {
     }
 }
 
+/// The one change outside a pod's spec: a note which of its wishes are not kept.
+fn note(change: &serde_json::Value) {
+    assert_eq!(change["op"], "add");
+    let sentence = match change["path"].as_str() {
+        Some("/metadata/annotations/cgpu.io~1not-kept") => &change["value"],
+        Some("/metadata/annotations") => &change["value"]["cgpu.io/not-kept"],
+        at => panic!("{at:?}"),
+    };
+    said(&sentence.as_str().expect("a sentence"));
+}
+
 /// A pod that asks another system: what becomes of it can be applied, and asks for a claim.
 fn pod(input: &[u8]) {
     let Ok(asked) = serde_json::from_slice::<AskedPod>(input) else {
@@ -130,6 +141,10 @@ fn pod(input: &[u8]) {
     let (mut removed, mut claims) = (pod.clone(), 0);
     for change in &done.patch {
         let at = change["path"].as_str().expect("a path");
+        if at.starts_with("/metadata/") {
+            note(change);
+            continue;
+        }
         assert!(at.starts_with("/spec/"), "{at}");
         if change["op"] == "remove" {
             let (list, name) = at.rsplit_once('/').expect("a path");
