@@ -71,6 +71,36 @@ pub struct Alloc {
 }
 
 impl Alloc {
+    /// A request for an object that costs nothing.
+    pub fn of(
+        file: FileId,
+        process: ProcessId,
+        (client, parent): (ClientHandle, ObjectHandle),
+        object: ObjectHandle,
+        (class, kind): (ClassId, Kind),
+    ) -> Self {
+        Self {
+            file,
+            process,
+            client,
+            parent,
+            object,
+            class,
+            kind,
+            device_instance: None,
+            bytes: 0,
+            tables: 0,
+            host: 0,
+            size: 0,
+            page: PageSize::Small,
+            engine: None,
+            memory: None,
+            uses: [None; 2],
+            addresses_of: None,
+            control_page: 0,
+        }
+    }
+
     /// It takes memory of a size that is known.
     pub(super) fn takes_memory(&self) -> bool {
         self.bytes > 0 || self.tables > 0 || self.host > 0

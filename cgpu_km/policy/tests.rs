@@ -54,25 +54,10 @@ const COPIES: u32 = 11;
 
 /// A request without memory; tests change what they are about.
 fn request(client: ClientHandle, parent: ObjectHandle, object: ObjectHandle) -> Alloc {
+    let class = (ClassId(0x90f1), Kind::Inert);
     Alloc {
-        file: FILE,
-        process: PROCESS,
-        client,
-        parent,
-        object,
-        class: ClassId(0x90f1),
-        kind: Kind::Inert,
-        device_instance: None,
-        bytes: 0,
-        tables: 0,
-        host: 0,
-        size: 0,
         page: PageSize::Huge,
-        engine: None,
-        memory: None,
-        uses: [None; 2],
-        addresses_of: None,
-        control_page: 0,
+        ..Alloc::of(FILE, PROCESS, (client, parent), object, class)
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{
         capability::BASE,
         class::{ClassEntry, Kind, Presence},
         handle::{ClassId, ClientHandle, ObjectHandle},
-        memory::{self, PageSize},
+        memory,
         nvos::{
             self, nvos21, nvos64,
             nvos64::{H_OBJECT_NEW, H_ROOT},
@@ -214,39 +214,7 @@ impl Envelope {
             _ => self.handle,
         };
         let of = (self.class, kind);
-        Alloc::of(session, process, self.below, handle, of)
-    }
-}
-
-impl Alloc {
-    /// A request for an object that costs nothing.
-    pub(super) fn of(
-        session: &Session,
-        process: ProcessId,
-        (client, parent): (ClientHandle, ObjectHandle),
-        object: ObjectHandle,
-        (class, kind): (ClassId, Kind),
-    ) -> Self {
-        Self {
-            file: session.file,
-            process,
-            client,
-            parent,
-            object,
-            class,
-            kind,
-            device_instance: None,
-            bytes: 0,
-            tables: 0,
-            host: 0,
-            size: 0,
-            page: PageSize::Small,
-            engine: None,
-            memory: None,
-            uses: [None; 2],
-            addresses_of: None,
-            control_page: 0,
-        }
+        Alloc::of(session.file, process, self.below, handle, of)
     }
 }
 

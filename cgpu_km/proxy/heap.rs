@@ -77,7 +77,13 @@ fn allocate(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result
         _ => get(alloc_size::H_MEMORY, bytes)?,
     };
     let object = ObjectHandle(handle);
-    let mut request = Alloc::of(asked.session, call.process(), below, object, (class, kind));
+    let mut request = Alloc::of(
+        asked.session.file,
+        call.process(),
+        below,
+        object,
+        (class, kind),
+    );
     complete(&mut request, bytes)?;
     // The accounting chooses the handle if the driver would; the driver must take that one.
     set(
@@ -216,7 +222,13 @@ fn make_memory(call: &mut impl Call, asked: &mut Asked<'_>, bytes: &mut [u8]) ->
     let parent = ObjectHandle(get(H_OBJECT_PARENT, bytes)?);
     let handle = ObjectHandle(get(H_OBJECT_NEW, bytes)?);
     let below = (client, parent);
-    let mut request = Alloc::of(asked.session, call.process(), below, handle, (class, kind));
+    let mut request = Alloc::of(
+        asked.session.file,
+        call.process(),
+        below,
+        handle,
+        (class, kind),
+    );
     if kind == Kind::SystemMemory {
         let size = get(LIMIT, bytes)?.wrapping_add(1);
         let attr = if params::is_in_one_piece(get(FLAGS, bytes)?) {
@@ -316,7 +328,7 @@ pub(super) fn context_dma(
     let request = Alloc {
         memory: Some(memory),
         host: kernel_tables(get(FLAGS, bytes)?, get(LIMIT, bytes)?),
-        ..Alloc::of(asked.session, call.process(), below, handle, of)
+        ..Alloc::of(asked.session.file, call.process(), below, handle, of)
     };
     let places = OutputPlaces {
         status: STATUS,

@@ -29,25 +29,12 @@ const PAGE: u64 = 2 << 20;
 const INSTANCES: u32 = 64;
 
 fn request(client: ClientHandle, parent: ObjectHandle, object: u32) -> Alloc {
+    let (process, object) = (ProcessId(1000), ObjectHandle(object));
+    let class = (ClassId(0x40), Kind::VideoMemory);
     Alloc {
-        file: FILE,
-        process: ProcessId(1000),
-        client,
-        parent,
-        object: ObjectHandle(object),
-        class: ClassId(0x40),
-        kind: Kind::VideoMemory,
-        device_instance: None,
         bytes: PAGE,
-        tables: 0,
-        host: 0,
-        size: 0,
         page: PageSize::Huge,
-        engine: None,
-        memory: None,
-        uses: [None; 2],
-        addresses_of: None,
-        control_page: 0,
+        ..Alloc::of(FILE, process, (client, parent), object, class)
     }
 }
 

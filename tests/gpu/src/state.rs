@@ -472,7 +472,6 @@ mod tests {
         nvidia::{
             class::Kind,
             handle::{ClassId, ClientHandle, ObjectHandle},
-            memory::PageSize,
         },
         policy::{Alloc, ProcessId},
     };
@@ -488,26 +487,13 @@ mod tests {
 
     /// A client of this process, made as the driver would make it.
     fn client(state: &State, file: FileId, handle: u32) {
-        let request = Alloc {
+        let request = Alloc::of(
             file,
-            process: ProcessId(sys::process()),
-            client: ClientHandle(0),
-            parent: ObjectHandle(0),
-            object: ObjectHandle(handle),
-            class: ClassId(0),
-            kind: Kind::Root,
-            device_instance: None,
-            bytes: 0,
-            tables: 0,
-            host: 0,
-            size: 0,
-            page: PageSize::Small,
-            engine: None,
-            memory: None,
-            uses: [None; 2],
-            addresses_of: None,
-            control_page: 0,
-        };
+            ProcessId(sys::process()),
+            (ClientHandle(0), ObjectHandle(0)),
+            ObjectHandle(handle),
+            (ClassId(0), Kind::Root),
+        );
         let done = cgpu_km::policy::AllocDone {
             object: ObjectHandle(handle),
             bytes: 0,
