@@ -179,6 +179,23 @@ pub fn hold_maps(on: bool) -> Result<(), String> {
     parameter("hold_maps", u32::from(on))
 }
 
+/// A switch of the stand-in that is on as long as this lives.
+pub struct Switched(fn(bool) -> Result<(), String>);
+
+impl Switched {
+    /// Turns it on. The switch is a function like [`hold_maps`].
+    pub fn on(switch: fn(bool) -> Result<(), String>) -> Result<Self, String> {
+        switch(true)?;
+        Ok(Self(switch))
+    }
+}
+
+impl Drop for Switched {
+    fn drop(&mut self) {
+        let _ = (self.0)(false);
+    }
+}
+
 /// Runs `work` while controls take a millisecond to look for their object. Returns as well how
 /// often the object was freed in that time.
 pub fn with_slow_lookup<T>(work: impl FnOnce() -> T) -> Result<(T, u32), String> {

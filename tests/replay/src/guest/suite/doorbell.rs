@@ -22,7 +22,8 @@ use crate::{
         rm,
         tools::{at, device_instance, equal, fails, holds, sys, tests, Verdict, GIB, GPU},
     },
-    standin, sys as os,
+    standin::{self, Switched},
+    sys as os,
 };
 
 tests! {
@@ -783,28 +784,12 @@ fn comes_back(bell: &Bell) -> Verdict {
     equal("rung", &bell.direct.rung(), &3)
 }
 
-/// Has tasks stay in the driver's fault handler, as long as this lives.
-struct HeldFaults;
-
-impl HeldFaults {
-    fn on() -> Result<Self, String> {
-        standin::hold_faults(true)?;
-        Ok(Self)
-    }
-}
-
-impl Drop for HeldFaults {
-    fn drop(&mut self) {
-        let _ = standin::hold_faults(false);
-    }
-}
-
 fn given_late() -> Verdict {
     let bell = Bell::new("belllate")?;
     bell.ring(1);
     revoke()?;
     let before = faults()?;
-    let held = HeldFaults::on()?;
+    let held = Switched::on(standin::hold_faults)?;
     let child = bell.ringer(2)?;
     wait_for("a task in the driver's handler", || Ok(faults()? > before))?;
     // Its gate shuts meanwhile, and does not wait for it.

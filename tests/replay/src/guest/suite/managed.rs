@@ -12,7 +12,8 @@ use crate::{
         tools::{at, control, equal, fails, holds, sys, tests, Verdict, GIB, GPU, MIB},
         uvm::{space_params, uuid, Space, VA_SPACE},
     },
-    standin, sys as os,
+    standin::{self, Switched},
+    sys as os,
 };
 
 tests! {
@@ -199,24 +200,8 @@ fn spills() -> Verdict {
     program.end()
 }
 
-/// Has GPUs touch new memory at once, as long as this lives.
-struct TouchNew;
-
-impl TouchNew {
-    fn on() -> Result<Self, String> {
-        standin::touch_new(true)?;
-        Ok(Self)
-    }
-}
-
-impl Drop for TouchNew {
-    fn drop(&mut self) {
-        let _ = standin::touch_new(false);
-    }
-}
-
 fn touched_at_once() -> Verdict {
-    let _touch = TouchNew::on()?;
+    let _touch = Switched::on(standin::touch_new)?;
     let program = ManagedProgram::new("atonce")?;
     // In the moment before the driver is told a GPU can touch some, sixteen times: see
     // docs/managed-memory.md. Here it touches all of a range, which a real one has not the time

@@ -9,7 +9,9 @@ use crate::{
         rm::{self, Failure},
         tools::{at, control, equal, holds, sys, tests, Verdict, GIB, GPU, MIB},
     },
-    layout, standin, sys as os,
+    layout,
+    standin::{self, Switched},
+    sys as os,
 };
 
 tests! {
@@ -202,7 +204,7 @@ fn fabric() -> Verdict {
     let refusals = [0x40, NOT_SUPPORTED].map(|status| Err(Failure::Status(status)));
     let what = format!("where there is no fabric: {without:?}");
     holds(&what, refusals.contains(&without))?;
-    standin::fabric(true)?;
+    let _fabric = Switched::on(standin::fabric)?;
     let late = make(FIRST + 1, place(32 * MIB, 1, 0));
     equal(
         "without memory",
@@ -218,7 +220,6 @@ fn fabric() -> Verdict {
     equal("the place holds it", &instance.used()?, &(32 * MIB))?;
     at("free", client.free(FIRST + 1))?;
     equal("gone", &instance.used()?, &0)?;
-    standin::fabric(false)?;
     client.close();
     Ok(())
 }
