@@ -34,6 +34,7 @@ use crate::{
         metrics::Metrics,
         ps::Ps,
         run::Run,
+        setting::Set,
         status::Status,
         top::Top,
         unload::Unload,
@@ -184,27 +185,27 @@ noun! {
         Set(InstSet),
         // Each sets one thing; scripts have them.
         #[command(hide = true)]
-        SetMem(InstSetMem),
+        SetMem(Set<InstSetMem>),
         #[command(hide = true)]
-        SetWeight(InstSetWeight),
+        SetWeight(Set<InstSetWeight>),
         #[command(hide = true)]
-        SetManaged(InstSetManaged),
+        SetManaged(Set<InstSetManaged>),
         #[command(hide = true)]
-        SetCaps(InstSetCaps),
+        SetCaps(Set<InstSetCaps>),
         #[command(hide = true)]
-        SetBurst(InstSetBurst),
+        SetBurst(Set<InstSetBurst>),
         #[command(hide = true)]
-        SetChannels(InstSetChannels),
+        SetChannels(Set<InstSetChannels>),
         #[command(hide = true)]
-        SetLimit(InstSetLimit),
+        SetLimit(Set<InstSetLimit>),
         #[command(hide = true)]
-        SetPriority(InstSetPriority),
+        SetPriority(Set<InstSetPriority>),
         /// Keep an instance off the GPU until it is resumed. Its programs wait, and lose no work.
         #[command(after_help = "Examples:\n  cgpuctl inst suspend train")]
-        Suspend(Suspension<true>),
+        Suspend(Set<Suspension<true>>),
         /// Let a suspended instance use the GPU again.
         #[command(after_help = "Examples:\n  cgpuctl inst resume train")]
-        Resume(Suspension<false>),
+        Resume(Set<Suspension<false>>),
         #[command(
             visible_alias = "rm",
             after_help = "Examples:\n  cgpuctl inst destroy pair --gpu 0,1"

@@ -208,25 +208,19 @@ impl InstSet {
             channels,
             ..
         } = self.settings;
-        let (target, overcommit) = (|| self.target.clone(), self.overcommit);
-        let mem = mem.map(|mem| InstSetMem {
-            target: target(),
-            mem,
-            overcommit,
-        });
-        let weight = weight.map(|weight| InstSetWeight {
-            target: target(),
-            weight,
-        });
-        let channels = channels.map(|channels| InstSetChannels {
-            target: target(),
-            channels,
-            overcommit,
-        });
+        let overcommit = self.overcommit;
         let steps = [
-            mem.map(|mem| step("memory limit", mem)),
-            weight.map(|weight| step("weight", weight)),
-            channels.map(|channels| step("channels", channels)),
+            mem.map(|mem| step("memory limit", InstSetMem { mem, overcommit })),
+            weight.map(|weight| step("weight", InstSetWeight { weight })),
+            channels.map(|channels| {
+                step(
+                    "channels",
+                    InstSetChannels {
+                        channels,
+                        overcommit,
+                    },
+                )
+            }),
         ];
         steps.into_iter().flatten().collect()
     }
@@ -253,7 +247,6 @@ impl InstSet {
         ];
         let limits = limits.into_iter().filter_map(|(what, limit, key)| {
             let setting = InstSetLimit {
-                target: self.target.clone(),
                 what,
                 limit: limit?,
             };
@@ -277,28 +270,11 @@ impl InstSet {
             managed,
             ..
         } = self.settings;
-        let target = || self.target.clone();
-        let caps = caps.map(|caps| InstSetCaps {
-            target: target(),
-            caps,
-        });
-        let managed = managed.map(|managed| InstSetManaged {
-            target: target(),
-            managed,
-        });
-        let priority = priority.map(|priority| InstSetPriority {
-            target: target(),
-            priority,
-        });
-        let burst = burst.map(|burst| InstSetBurst {
-            target: target(),
-            burst,
-        });
         let steps = [
-            caps.map(|caps| step("capabilities", caps)),
-            managed.map(|managed| step("managed memory", managed)),
-            priority.map(|priority| step("priority", priority)),
-            burst.map(|burst| step("burst", burst)),
+            caps.map(|caps| step("capabilities", InstSetCaps { caps })),
+            managed.map(|managed| step("managed memory", InstSetManaged { managed })),
+            priority.map(|priority| step("priority", InstSetPriority { priority })),
+            burst.map(|burst| step("burst", InstSetBurst { burst })),
         ];
         steps.into_iter().flatten().collect()
     }

@@ -2,11 +2,7 @@
 //! `inst set-burst`.
 
 use super::setting::{Before, Setting, Undo};
-use crate::{
-    args::{burst_or_gpu, Target},
-    compute::own_burst,
-    control::Control,
-};
+use crate::{args::burst_or_gpu, compute::own_burst, control::Control};
 use cgpu_uapi::{set, InstanceSetCompute};
 use clap::Args;
 use nix::errno::Errno;
@@ -20,8 +16,6 @@ use zerocopy::FromZeros;
 /// its burst.
 #[derive(Args)]
 pub(crate) struct InstSetBurst {
-    #[command(flatten)]
-    pub(super) target: Target,
     /// New burst in milliseconds of GPU time, or "gpu" for that of its GPU.
     #[arg(value_name = "0-10000|gpu", value_parser = burst_or_gpu)]
     pub(super) burst: u32,
@@ -51,10 +45,6 @@ impl Setting for InstSetBurst {
     const LABEL: &'static str = "burst ";
     type Value = Burst;
 
-    fn target(&self) -> &Target {
-        &self.target
-    }
-
     fn value(&self, _: &Before) -> Burst {
         Burst(own_burst(self.burst))
     }
@@ -74,7 +64,6 @@ impl Setting for InstSetBurst {
 impl Undo for InstSetBurst {
     fn former(&self, was: &Before) -> Self {
         Self {
-            target: self.target.clone(),
             burst: was.burst_ms,
         }
     }

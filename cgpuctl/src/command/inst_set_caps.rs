@@ -2,7 +2,7 @@
 //! `inst set-caps`.
 
 use super::setting::{Before, Setting, Undo};
-use crate::{args::Target, capabilities::Capabilities, control::Control};
+use crate::{capabilities::Capabilities, control::Control};
 use cgpu_uapi::InstanceSetCapabilities;
 use clap::Args;
 use nix::errno::Errno;
@@ -13,8 +13,6 @@ use zerocopy::FromZeros;
 /// Objects that a program has made stay; calls that are no longer allowed are refused from then on.
 #[derive(Args)]
 pub(crate) struct InstSetCaps {
-    #[command(flatten)]
-    pub(super) target: Target,
     /// Sets of calls that it may make: compute, utility, graphics, video, profiling, rdma.
     #[arg(value_name = "SET,…")]
     pub(super) caps: Capabilities,
@@ -25,10 +23,6 @@ impl Setting for InstSetCaps {
     const KEY: &'static str = "capabilities";
     const LABEL: &'static str = "";
     type Value = Capabilities;
-
-    fn target(&self) -> &Target {
-        &self.target
-    }
 
     fn value(&self, _: &Before) -> Capabilities {
         self.caps
@@ -48,7 +42,6 @@ impl Setting for InstSetCaps {
 impl Undo for InstSetCaps {
     fn former(&self, was: &Before) -> Self {
         Self {
-            target: self.target.clone(),
             caps: self.before(was),
         }
     }

@@ -5,10 +5,7 @@ use super::{
     inst_create::flags,
     setting::{Before, Setting, Undo},
 };
-use crate::{
-    args::{channels, Target},
-    control::Control,
-};
+use crate::{args::channels, control::Control};
 use cgpu_uapi::InstanceSetChannels;
 use clap::Args;
 use nix::errno::Errno;
@@ -21,8 +18,6 @@ use zerocopy::FromZeros;
 /// --max-instances`: 127 of 16.
 #[derive(Args)]
 pub(crate) struct InstSetChannels {
-    #[command(flatten)]
-    pub(super) target: Target,
     /// New limit, of channels and of groups of channels each.
     #[arg(value_name = "1-2044", value_parser = channels())]
     pub(super) channels: u32,
@@ -36,10 +31,6 @@ impl Setting for InstSetChannels {
     const KEY: &'static str = "channel_limit";
     const LABEL: &'static str = "channels ";
     type Value = u32;
-
-    fn target(&self) -> &Target {
-        &self.target
-    }
 
     fn value(&self, _: &Before) -> u32 {
         self.channels
@@ -61,7 +52,6 @@ impl Setting for InstSetChannels {
 impl Undo for InstSetChannels {
     fn former(&self, was: &Before) -> Self {
         Self {
-            target: self.target.clone(),
             channels: self.before(was),
             // They were granted before.
             overcommit: true,

@@ -3,7 +3,7 @@
 
 use super::setting::{Before, Setting, Undo};
 use crate::{
-    args::{amount, limited, Target},
+    args::{amount, limited},
     control::Control,
 };
 use cgpu_uapi::{InstanceLimit, InstanceSetLimit, Limited, LIMIT_DEFAULT};
@@ -21,8 +21,6 @@ use zerocopy::FromZeros;
 /// objects, 8 to 15 events, 2 MiB of BAR1, 73 MB of the host's memory, 31 files and 2 mappings.
 #[derive(Args)]
 pub(crate) struct InstSetLimit {
-    #[command(flatten)]
-    pub(super) target: Target,
     /// Of what.
     #[arg(value_parser = limited())]
     pub(super) what: Limited,
@@ -63,10 +61,6 @@ impl Setting for InstSetLimit {
     const LABEL: &'static str = "limit ";
     type Value = Limit;
 
-    fn target(&self) -> &Target {
-        &self.target
-    }
-
     fn value(&self, _: &Before) -> Limit {
         Limit(self.limit)
     }
@@ -87,7 +81,6 @@ impl Setting for InstSetLimit {
 impl Undo for InstSetLimit {
     fn former(&self, was: &Before) -> Self {
         Self {
-            target: self.target.clone(),
             what: self.what,
             limit: self
                 .of(was)

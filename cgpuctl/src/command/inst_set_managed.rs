@@ -2,10 +2,7 @@
 //! `inst set-managed`.
 
 use super::setting::{Before, Setting, Undo};
-use crate::{
-    args::{managed_modes, Target},
-    control::Control,
-};
+use crate::{args::managed_modes, control::Control};
 use cgpu_uapi::{InstanceSetManaged, ManagedMode};
 use clap::Args;
 use nix::errno::Errno;
@@ -16,8 +13,6 @@ use zerocopy::FromZeros;
 /// Spilled memory comes back when there is room, whatever the mode is then.
 #[derive(Args)]
 pub(crate) struct InstSetManaged {
-    #[command(flatten)]
-    pub(super) target: Target,
     /// New mode.
     #[arg(value_name = "MODE", value_parser = managed_modes())]
     pub(super) managed: ManagedMode,
@@ -28,10 +23,6 @@ impl Setting for InstSetManaged {
     const KEY: &'static str = "managed_mode";
     const LABEL: &'static str = "managed memory ";
     type Value = &'static str;
-
-    fn target(&self) -> &Target {
-        &self.target
-    }
 
     fn value(&self, _: &Before) -> &'static str {
         self.managed.name()
@@ -51,7 +42,6 @@ impl Setting for InstSetManaged {
 impl Undo for InstSetManaged {
     fn former(&self, was: &Before) -> Self {
         Self {
-            target: self.target.clone(),
             managed: ManagedMode::from_number(was.instance.managed_mode).unwrap_or_default(),
         }
     }

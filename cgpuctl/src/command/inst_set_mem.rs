@@ -7,7 +7,6 @@ use super::{
     setting::{Before, Setting, Undo},
 };
 use crate::{
-    args::Target,
     control::Control,
     size::{Amount, Bytes},
 };
@@ -21,8 +20,6 @@ use zerocopy::FromZeros;
 /// A limit below what is used is accepted: new allocations fail until enough was freed.
 #[derive(Args)]
 pub(crate) struct InstSetMem {
-    #[command(flatten)]
-    pub(super) target: Target,
     /// New memory limit, like 8GiB, 500MB or 50% of the GPU.
     #[arg(value_name = "SIZE")]
     pub(super) mem: Amount,
@@ -36,10 +33,6 @@ impl Setting for InstSetMem {
     const KEY: &'static str = "memory_limit_bytes";
     const LABEL: &'static str = "limit ";
     type Value = Bytes;
-
-    fn target(&self) -> &Target {
-        &self.target
-    }
 
     fn value(&self, was: &Before) -> Bytes {
         self.mem.of(was.memory_bytes.unwrap_or_default())
@@ -86,7 +79,6 @@ impl Setting for InstSetMem {
 impl Undo for InstSetMem {
     fn former(&self, was: &Before) -> Self {
         Self {
-            target: self.target.clone(),
             mem: Amount::Bytes(self.before(was)),
             // It was granted before.
             overcommit: true,

@@ -2,10 +2,7 @@
 //! `inst set-priority`.
 
 use super::setting::{Before, Setting, Undo};
-use crate::{
-    args::{priorities, Target},
-    control::Control,
-};
+use crate::{args::priorities, control::Control};
 use cgpu_uapi::{set, InstanceSetCompute, Priority};
 use clap::Args;
 use nix::errno::Errno;
@@ -16,8 +13,6 @@ use zerocopy::FromZeros;
 /// Change a priority, also while programs run.
 #[derive(Args)]
 pub(crate) struct InstSetPriority {
-    #[command(flatten)]
-    pub(super) target: Target,
     /// New priority.
     #[arg(value_parser = priorities())]
     pub(super) priority: Priority,
@@ -44,10 +39,6 @@ impl Setting for InstSetPriority {
     const LABEL: &'static str = "priority ";
     type Value = HighPriority;
 
-    fn target(&self) -> &Target {
-        &self.target
-    }
-
     fn value(&self, _: &Before) -> HighPriority {
         HighPriority(self.priority)
     }
@@ -67,7 +58,6 @@ impl Setting for InstSetPriority {
 impl Undo for InstSetPriority {
     fn former(&self, was: &Before) -> Self {
         Self {
-            target: self.target.clone(),
             priority: Priority::of(was.state),
         }
     }

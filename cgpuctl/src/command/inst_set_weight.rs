@@ -5,10 +5,7 @@ use super::{
     effect,
     setting::{Before, Setting, Undo},
 };
-use crate::{
-    args::{weight, Target},
-    control::Control,
-};
+use crate::{args::weight, control::Control};
 use cgpu_uapi::InstanceSetWeight;
 use clap::Args;
 use nix::errno::Errno;
@@ -17,8 +14,6 @@ use zerocopy::FromZeros;
 /// Change a weight, also while programs run.
 #[derive(Args)]
 pub(crate) struct InstSetWeight {
-    #[command(flatten)]
-    pub(super) target: Target,
     /// New weight.
     #[arg(value_name = "1-100", value_parser = weight())]
     pub(super) weight: u32,
@@ -29,10 +24,6 @@ impl Setting for InstSetWeight {
     const KEY: &'static str = "weight";
     const LABEL: &'static str = "weight ";
     type Value = u32;
-
-    fn target(&self) -> &Target {
-        &self.target
-    }
 
     fn value(&self, _: &Before) -> u32 {
         self.weight
@@ -57,7 +48,6 @@ impl Setting for InstSetWeight {
 impl Undo for InstSetWeight {
     fn former(&self, was: &Before) -> Self {
         Self {
-            target: self.target.clone(),
             weight: self.before(was),
         }
     }

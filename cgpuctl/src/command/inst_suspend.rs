@@ -2,7 +2,7 @@
 //! `inst suspend` and `inst resume`.
 
 use super::setting::{Before, Setting};
-use crate::{args::Target, control::Control};
+use crate::control::Control;
 use cgpu_uapi::{set, state, InstanceSetCompute};
 use clap::Args;
 use nix::errno::Errno;
@@ -12,10 +12,7 @@ use zerocopy::FromZeros;
 
 /// `inst suspend` if `ON`, else `inst resume`.
 #[derive(Args)]
-pub(crate) struct Suspension<const ON: bool> {
-    #[command(flatten)]
-    target: Target,
-}
+pub(crate) struct Suspension<const ON: bool> {}
 
 /// Whether an instance is kept off the GPU.
 #[derive(Serialize)]
@@ -34,10 +31,6 @@ impl<const ON: bool> Setting for Suspension<ON> {
     const KEY: &'static str = "suspended";
     const LABEL: &'static str = "";
     type Value = Suspended;
-
-    fn target(&self) -> &Target {
-        &self.target
-    }
 
     fn value(&self, _: &Before) -> Suspended {
         Suspended(ON)

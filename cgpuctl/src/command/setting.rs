@@ -13,6 +13,7 @@ use crate::{
     verb::Verb,
 };
 use cgpu_uapi::{GpuCompute, Instance, InstanceKey, InstanceLimit, BURST_OF_GPU};
+use clap::Args;
 use nix::errno::Errno;
 use serde::{ser::SerializeMap, Serialize, Serializer};
 use std::fmt::Display;
@@ -39,7 +40,7 @@ impl Before {
     }
 }
 
-/// A setting with its new value: the arguments of a verb.
+/// A setting with its new value: the arguments of a verb beside its target.
 pub(crate) trait Setting {
     /// Follows "cannot": `set the weight of`.
     const ATTEMPT: &'static str;
@@ -52,8 +53,6 @@ pub(crate) trait Setting {
     /// The value, for text and JSON.
     type Value: Display + Serialize;
 
-    /// The instances to change.
-    fn target(&self) -> &Target;
     /// The new value.
     fn value(&self, was: &Before) -> Self::Value;
     /// The value before.
@@ -71,6 +70,16 @@ pub(crate) trait Undo: Setting + Sized {
     /// The setting with the value that the instance had. Setting it cannot be refused for what
     /// others have: the instance had that value before.
     fn former(&self, was: &Before) -> Self;
+}
+
+// A verb that sets one thing. This is no doc comment, because clap would show it as the help of all
+// these verbs. Their help is the setting's doc comment.
+#[derive(Args)]
+pub(crate) struct Set<S: Args> {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    setting: S,
 }
 
 /// The members of the JSON object.
@@ -105,20 +114,21 @@ impl<V: Serialize> Serialize for Change<V> {
     }
 }
 
-impl<S: Setting> Verb for S {
+impl<S: Setting + Args> Verb for Set<S> {
     fn attempt(&self) -> String {
-        format!("{} {}", S::ATTEMPT, target::called(&self.target().name))
+        format!("{} {}", S::ATTEMPT, target::called(&self.target.name))
     }
 
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
         let control = target::open(host)?;
-        let before = before(&*control, self.target())?;
+        let before = before(&*control, &self.target)?;
         let instances: Vec<_> = before.iter().map(|was| was.instance).collect();
         let mut each = before.iter();
         target::each(&*control, &instances, (S::ATTEMPT, S::DONE), |_| {
-            each.next().map_or(Ok(()), |was| self.set(&*control, was))
+            each.next()
+                .map_or(Ok(()), |was| self.setting.set(&*control, was))
         })?;
-        Ok(report(self, &before)?)
+        Ok(report(&self.setting, &before)?)
     }
 }
 
