@@ -12,8 +12,6 @@ pub(crate) mod status {
     pub(crate) const OK: u32 = 0;
     pub(crate) const DUPLICATE: u32 = 0x19;
     pub(crate) const PERMISSIONS: u32 = 0x1B;
-    pub(crate) const ARGUMENT: u32 = 0x1F;
-    pub(crate) const EVENT: u32 = 0x28;
     pub(crate) const PARAMETER: u32 = 0x3B;
     pub(crate) const NO_MEMORY: u32 = 0x51;
     pub(crate) const RANGE: u32 = 0x5B;

@@ -6,7 +6,6 @@
 
 mod answers;
 mod calls;
-mod crowd;
 mod exports;
 mod files;
 mod memory;
@@ -21,15 +20,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let (mut passed, mut failed) = (0, 0);
-    for &(name, test) in [
-        files::TESTS,
-        memory::TESTS,
-        exports::TESTS,
-        uvm::TESTS,
-        crowd::TESTS,
-    ]
-    .concat()
-    .iter()
+    for &(name, test) in [files::TESTS, memory::TESTS, exports::TESTS, uvm::TESTS]
+        .concat()
+        .iter()
     {
         match panic::catch_unwind(test) {
             Ok(()) => {
