@@ -31,7 +31,7 @@ cp -al "$host"/tree/usr/src/linux-headers-* "$root/usr/src/"
 cp -al "$host"/tree/usr/lib/linux-kbuild-* "$root/usr/lib/"
 mkdir -p "$root/lib/modules/$other"
 ln -s "/usr/src/linux-headers-$other" "$root/lib/modules/$other/build"
-# What is in /run goes with a boot. DKMS makes a key to sign with, once for all modules; it is not
+# Files in /run go with a boot. DKMS makes a key to sign with, once for all modules; it is not
 # ours.
 snapshot() {
 	local but=() path
@@ -128,8 +128,9 @@ diff "$work/before" "$work/after" ||
 ok "the package removes exactly what it installed"
 
 step "make package as an RPM, with Debian's rpm"
-rpm=$(in_root "$root" "$CGPU_TREE" /tree ro "$object" /files/object ro "$out/bin" /files/prebuilt ro -- \
-	/tree/dist/package.sh --rpm --prebuilt /files/prebuilt --object /files/object --output /files)
+rpm=$(in_root "$root" "$CGPU_TREE" /tree ro "$object" /files/object ro \
+	"$out/bin" /files/prebuilt ro -- /tree/dist/package.sh --rpm --prebuilt /files/prebuilt \
+	--object /files/object --output /files)
 dpkg-deb --contents "$deb" | sed -n -E 's,^(-\S+) .* \./,\1 /,p' |
 	sed 's,zsh/vendor-completions,zsh/site-functions,' | sort >"$work/deb-files"
 in_root "$root" -- rpm --query --package --qf '[%{FILEMODES:perms} %{FILENAMES}\n]' "$rpm" |
