@@ -836,7 +836,7 @@ fn gpu_registration_runs_on_the_worker() {
 }
 
 proptest! {
-    /// Whatever a program sends, nothing panics and nothing is charged beyond the limit.
+    /// No call of a program makes the module panic, or is charged beyond the limit.
     #[test]
     fn any_call_is_survived(
         calls in prop::collection::vec(

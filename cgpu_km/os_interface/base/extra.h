@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What bindgen reads for the module's own bindings: see Kbuild. */
+/* The headers that bindgen reads for the module's own bindings: see Kbuild. */
 #include <linux/fs.h>
 #include <linux/kthread.h>
 #include <linux/proc_fs.h>

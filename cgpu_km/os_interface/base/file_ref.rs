@@ -14,7 +14,7 @@ pub(in crate::os_interface) struct FileRef(NonNull<bindings::file>);
 
 // SAFETY: A `struct file` may be used and put by any task.
 unsafe impl Send for FileRef {}
-// SAFETY: What changes in a `struct file` is behind locks of the kernel's and the driver's own.
+// SAFETY: The kernel and the driver lock what they change in a `struct file`.
 unsafe impl Sync for FileRef {}
 
 impl FileRef {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What older kernels lack, by the name that newer ones have for it. Where it is missing is said by
- * features.mk.
+ * Functions and fields that older kernels lack, by the names that newer ones have for them.
+ * features.mk says which a kernel has.
  */
 #ifndef CGPU_OLDER_H
 #define CGPU_OLDER_H
@@ -70,7 +70,7 @@ static inline struct file *get_file_active(struct file **place)
 }
 #endif
 
-/* What the users of a mount are for its filesystem was said by their namespace. */
+/* The namespace of a mount's users said what they are for its filesystem. */
 #ifndef HAS_mnt_idmap
 #define mnt_idmap user_namespace
 #endif

@@ -184,8 +184,8 @@ void cgpu_shim_spoil_copy(struct vm_area_struct *copy)
 {
 	struct vm_area_struct *original = find_vma(current->mm, copy->vm_start);
 
-	/* Where fork has copied the pages before it tells of the copy. Where it does so afterwards,
-	 * it leaves out what is to be wiped. */
+	/* The kernel's fork may have copied the pages before it tells of the copy. If it copies
+	 * them afterwards, it leaves out what is to be wiped. */
 	zap_frames(copy, copy->vm_start, copy->vm_end - copy->vm_start);
 	vm_flags_set(copy, VM_WIPEONFORK | VM_DONTCOPY);
 	if (original && original->vm_start == copy->vm_start &&
@@ -570,7 +570,7 @@ static pgprot_t with_access(unsigned long bits, pgprot_t access)
 	return __pgprot((bits & ~ACCESS_BITS) | (pgprot_val(access) & ACCESS_BITS));
 }
 
-/* Whoever may use a mapping by its flags may do so by its protection. */
+/* Sets a mapping's protection to what its flags allow. */
 void cgpu_shim_restore_protection(struct vm_area_struct *vma)
 {
 	WRITE_ONCE(vma->vm_page_prot,
@@ -662,7 +662,7 @@ void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_
 }
 
 #ifdef CONFIG_KPROBES
-/* Where the kernel would put a probe for a function of this name. */
+/* The address at which the kernel would put a probe for a function of this name. */
 static unsigned long address_of(const char *name)
 {
 	/* It is never armed: the code stays as it is. */

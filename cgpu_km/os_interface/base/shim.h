@@ -17,7 +17,7 @@
 #include <linux/workqueue.h>
 #include "places.h"
 
-/* What is to be known of a mapping, and of a fault. */
+/* The facts about a mapping, and about a fault, that Rust needs. */
 struct cgpu_vma {
 	unsigned long start, end, flags, page;
 	struct mm_struct *memory;

@@ -32,7 +32,7 @@ pub struct Thread<T: ThreadTask> {
 
 // SAFETY: The thread is only stopped and put through this pointer, by the one who drops this.
 unsafe impl<T: ThreadTask> Send for Thread<T> {}
-// SAFETY: What is shared with the thread is `Sync`.
+// SAFETY: A shared reference gives the task alone, and a [`ThreadTask`] is `Sync`.
 unsafe impl<T: ThreadTask> Sync for Thread<T> {}
 
 unsafe extern "C" fn main<T: ThreadTask>(data: *mut c_void) -> c_int {

@@ -128,7 +128,7 @@ struct Job {
 // SAFETY: The pointers are used by the worker only between queueing and `done`, when by the
 // invariant of `DriverCall` they are valid, and are not changed.
 unsafe impl Send for Job {}
-// SAFETY: What the pointers refer to is not changed; the other fields are `Sync`.
+// SAFETY: Nothing changes what the pointers refer to; the other fields are `Sync`.
 unsafe impl Sync for Job {}
 
 impl_list_arc_safe! {

@@ -40,7 +40,7 @@ pub struct BackingFile {
 
 // SAFETY: A `struct file` may be used and put by any task.
 unsafe impl Send for BackingFile {}
-// SAFETY: What the driver keeps in the file is behind the driver's own locks.
+// SAFETY: Any number of tasks may call a file's operations; the driver locks what they change.
 unsafe impl Sync for BackingFile {}
 
 impl BackingFile {

@@ -157,7 +157,8 @@ struct ShadowInner<R: Refresh> {
 
 // SAFETY: The work is used by the kernel's functions for it alone, which may be called by any task.
 unsafe impl<R: Refresh> Send for ShadowInner<R> {}
-// SAFETY: What is shared of it is read only, or changed by those functions.
+// SAFETY: Nothing changes `page` and `content` by a shared reference; the kernel's functions for
+// `work` lock it.
 unsafe impl<R: Refresh> Sync for ShadowInner<R> {}
 
 impl<R: Refresh> Shadow<R> {

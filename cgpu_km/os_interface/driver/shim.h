@@ -8,7 +8,7 @@
 #include <linux/poll.h>
 #include "base/places.h"
 
-/* What stands in the place of the driver's in a mapping. fault may be NULL: it stays. */
+/* The module's operations in the place of a mapping's own. If fault is NULL, the driver's stays. */
 struct cgpu_covering {
 	/* NULL: it stays. */
 	void (*open)(struct vm_area_struct *vma);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What Rust has for the module's beginning and end. */
+/* Rust's functions for the module's beginning and end. */
 #ifndef CGPU_ENTRY_SHIM_H
 #define CGPU_ENTRY_SHIM_H
 

@@ -16,7 +16,7 @@ pub(super) struct NodeSide {
     operations: NonNull<c_void>,
 }
 
-// SAFETY: What is pinned may be used by any task.
+// SAFETY: The inode is pinned and the table is static, so any task may use both.
 unsafe impl Send for NodeSide {}
 // SAFETY: Neither is changed through this.
 unsafe impl Sync for NodeSide {}
@@ -90,7 +90,7 @@ impl OwnedFile {
 /// (`nvidia_open()` in kernel-open/nvidia/nv.c), which then all have their inode's.
 pub(super) struct OwnMappings(NonNull<bindings::address_space>);
 
-// SAFETY: What is in it is behind locks of the kernel's own.
+// SAFETY: Any task may free an `address_space`; the kernel locks what it has in it.
 unsafe impl Send for OwnMappings {}
 // SAFETY: A shared reference changes nothing of it; the kernel's locks are for whoever does.
 unsafe impl Sync for OwnMappings {}

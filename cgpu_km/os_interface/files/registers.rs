@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Mappings of files that show objects: made when the kernel has entered them.
 //!
-//! Whoever [ends](crate::os_interface::calls::open_file::OpenFile::end_mappings) what a file shows
-//! takes the pages out of its mappings, which the kernel finds by the file. The same holds for
-//! registers: who shuts a [gate](crate::os_interface::gate) takes the pages out of all mappings of
-//! its files. In the `mmap` operation a mapping cannot be found yet: a
+//! A task that [ends](crate::os_interface::calls::open_file::OpenFile::end_mappings) what a file
+//! shows takes the pages out of its mappings, which the kernel finds by the file. The same holds
+//! for registers: a task that shuts a [gate](crate::os_interface::gate) takes the pages out of all
+//! mappings of its files. In the `mmap` operation a mapping cannot be found yet: a
 //! page that the driver puts in there would stay, if the gate is shut before the kernel has entered
 //! the mapping, for as long as the program keeps the task from going on. So pages would have to be
 //! taken out again each time, and the first store of a program that is alone would fault, which

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What the kernel calls for an open file of a node; fields of a file that is opened or closed. */
+/* The operations of an open file of a node; fields of a file that is opened or closed. */
 #include "shim.h"
 #include "base/older.h"
 #include "base/shim.h"
@@ -167,7 +167,7 @@ static void make_mapping(struct callback_head *work)
 
 	if (result) {
 		vm_munmap(unmade->start, unmade->length);
-		/* What mmap() was going to return. */
+		/* mmap() was going to return this address. */
 		if (regs->ax == unmade->start)
 			regs->ax = result;
 	}

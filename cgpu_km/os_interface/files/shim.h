@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the kernel calls for an open file of a node; fields of a file that is opened or closed. */
+/* The operations of an open file of a node; fields of a file that is opened or closed. */
 #ifndef CGPU_FILES_SHIM_H
 #define CGPU_FILES_SHIM_H
 

@@ -185,13 +185,13 @@ impl FileMappings {
     }
 
     fn is_at_hand(self) -> bool {
-        // SAFETY: By its invariant it is valid.
+        // SAFETY: By the type's invariant the file is not closed, so its list is there.
         unsafe { extra::cgpu_shim_are_at_hand(self.0.as_ptr()) }
     }
 
     /// Takes all pages out.
     pub(super) fn clear(self) {
-        // SAFETY: By its invariant it is valid.
+        // SAFETY: By the type's invariant the file is not closed, so its list is there.
         unsafe { bindings::unmap_mapping_range(self.0.as_ptr(), 0, 0, 1) };
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the kernel's own crate for Rust calls of the kernel's macros and inline functions. A kernel
- * that was built with Rust has such helpers itself; for the object they are here. cgpu_core.h has
+ * The macros and inline functions of the kernel that its own crate for Rust calls. A kernel that
+ * was built with Rust has such helpers itself; for the object they are here. cgpu_core.h has
  * their prototypes: they are those of the kernel whose crate is in the object.
  */
 #include "shim.h"

@@ -60,7 +60,7 @@ pub fn write_record<T: IntoBytes + Immutable>(to: UserAddr, record: &T) -> Resul
 pub fn is_host_admin() -> bool {
     // CAST: a capability's number.
     let capability = bindings::CAP_SYS_ADMIN as c_int;
-    // SAFETY: No requirement.
+    // SAFETY: `capable` looks at the current task alone, and takes any capability.
     unsafe { bindings::capable(capability) }
 }
 
@@ -79,7 +79,7 @@ pub struct ControlDevice<C: Control> {
 // SAFETY: `device` is never changed between registration and removal, but by the
 // kernel under its own lock; `C` may be used by any task.
 unsafe impl<C: Control> Send for ControlDevice<C> {}
-// SAFETY: What is shared of it is not changed, and `C` is `Sync`.
+// SAFETY: Nothing changes `device` by a shared reference, and `C` is `Sync`.
 unsafe impl<C: Control> Sync for ControlDevice<C> {}
 
 impl<C: Control> ControlDevice<C> {

@@ -224,7 +224,7 @@ impl<T: Send + Sync + 'static> ProcOperations<T> {
 
 /// Whether the calling task may open a file, to write to it or not; an errno if not.
 unsafe extern "C" fn may_open(writes: bool) -> c_int {
-    // SAFETY: No requirement.
+    // SAFETY: The function takes no argument, and looks at the current task alone.
     let initial = unsafe { extra::cgpu_shim_in_initial_namespaces() };
     if initial && (!writes || is_host_admin()) {
         0

@@ -212,10 +212,10 @@ impl<E: Endpoint> Cgpufs<E> {
         mounted: NonNull<bindings::super_block>,
         folder: &mut CgpufsFolder<E>,
     ) -> Result {
-        // SAFETY: The superblock is alive, and has a root from `fill` on.
+        // SAFETY: The tree is locked, so the superblock in it is alive, and `fill` made its root.
         let root = unsafe { extra::cgpu_shim_root(mounted.as_ptr()) };
         if folder.entry.is_null() {
-            // SAFETY: The superblock is alive.
+            // SAFETY: The tree is locked, so the superblock in it is alive.
             let inode = unsafe { extra::cgpu_shim_new_directory(mounted.as_ptr(), FOLDER_MODE) };
             // SAFETY: `root` is a folder of this superblock, the inode is a new one of it.
             folder.entry = unsafe { make(root, &folder.name, inode) }?;

@@ -42,10 +42,10 @@ pub struct HostNodes<E: Endpoint> {
     region: Region,
 }
 
-// SAFETY: What is behind the pointers is never changed after the registration, or is behind the
-// kernel's own locks; the endpoints may be used by any task.
+// SAFETY: The kernel locks what it changes in `cdev` and the class after the registration; any task
+// may use the endpoints.
 unsafe impl<E: Endpoint> Send for HostNodes<E> {}
-// SAFETY: What is shared of it is behind the kernel's own locks.
+// SAFETY: The `XArray` locks itself, and the kernel locks what it changes in the other fields.
 unsafe impl<E: Endpoint> Sync for HostNodes<E> {}
 
 impl<E: Endpoint> HostNodes<E> {
@@ -117,12 +117,13 @@ impl<E: Endpoint> HostNodes<E> {
     ///
     /// Only for the `cdev` of a `HostNodes<E>`: `file` is being opened on `inode`, which is of it.
     unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-        // SAFETY: The inode is valid; `chrdev_open` put the device there and holds it.
+        // SAFETY: The inode is valid during its `open`; `chrdev_open` put the device there and
+        // holds it.
         let cdev = unsafe { extra::cgpu_shim_node_cdev(inode) };
         // SAFETY: This is for the `cdev` of a `HostNodes<E>` alone, so the device lies in a
         // `HostNodes<E>`; that goes only with the module, which `chrdev_open` holds.
         let this = unsafe { &*container_of!(Opaque::cast_from(cdev.cast()), Self, cdev) };
-        // SAFETY: The inode is valid.
+        // SAFETY: The inode is valid during its `open`.
         let minor = unsafe { extra::cgpu_shim_device_number(inode) } & (MINORS - 1);
         let Some(endpoint) = this.endpoint(minor) else {
             return ENODEV.to_errno();

@@ -10,7 +10,7 @@
 #include "shim.h"
 #include "base/older.h"
 
-/* What Rust has for the filesystem, which is registered once at a time; see cgpufs.rs. */
+/* Rust's functions for the filesystem, which is registered once at a time; see cgpufs.rs. */
 static const struct cgpu_fs_callbacks *fs;
 
 /* No user changes an attribute of an inode. */

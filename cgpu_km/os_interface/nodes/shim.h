@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What nodes and procfs need of the kernel's inline functions, macros and anonymous unions. */
+/* The kernel's inline functions, macros and anonymous unions that nodes and procfs need. */
 #ifndef CGPU_NODES_SHIM_H
 #define CGPU_NODES_SHIM_H
 

@@ -22,7 +22,7 @@ use kernel::{
 /// Maps `pool` into the current task's address space, and gives the address.
 pub(super) fn make(pool: &Arc<Pool>) -> Result<usize> {
     let private = Arc::into_raw(pool.clone()).cast_mut();
-    // SAFETY: What the kernel calls for the file takes `private` for what it is.
+    // SAFETY: `private` is a reference of a `Pool`, for which the file's operations take it.
     let file = from_err_ptr(unsafe { extra::cgpu_shim_scratch_file(private.cast()) }).inspect_err(
         |_| {
             // SAFETY: No file took the reference.

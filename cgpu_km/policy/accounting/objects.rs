@@ -380,7 +380,7 @@ impl Accounting {
             }
             *more = more.saturating_add(LARGEST_SURFACE);
         }
-        // What takes host memory takes nothing else ([`Demand::host`]).
+        // An object that takes host memory takes nothing else ([`Demand::host`]).
         if kept.host > 0 {
             kept.host = kept.host.saturating_add(core::mem::take(&mut kept.bytes));
         }

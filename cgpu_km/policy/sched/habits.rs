@@ -259,7 +259,7 @@ impl Habits {
             return false;
         }
         self.believed = SILENCES_BELIEVED_AFTER_THINKING;
-        // Whatever it had launched has ended in less.
+        // All that it had launched has ended in less.
         self.gap /= 2;
         self.silent = 0;
         self.explained = 0;

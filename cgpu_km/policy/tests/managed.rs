@@ -506,9 +506,9 @@ impl ManagedDriver {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// Whatever a program maps, unmaps and allocates and whatever the operator changes: a GPU may
-    /// never hold more than counts, what counts fits the limit (unless that was lowered), and all
-    /// is clear in the end.
+    /// A GPU never holds more than counts, and what counts fits the limit (unless that was
+    /// lowered), for any sequence of a program's calls and an operator's changes. In the end
+    /// nothing counts.
     #[test]
     fn gpu_holds_counted_memory_alone(steps in proptest::collection::vec(step(), 1..60)) {
         let mut accounting = spilling(12);

@@ -69,7 +69,7 @@ fn client_stays_while_its_addresses_are_used() {
     assert_eq!(free_client(&mut accounting, SHARED), in_use);
     accounting.end_alloc(ticket, done(USER, 0));
     assert_eq!(free_client(&mut accounting, SHARED), in_use);
-    // What is below it may go.
+    // The objects below it may go.
     accounting.free(SHARED, DEVICE);
     // It goes behind the device, or the client of that.
     accounting.free(CLIENT, USER);

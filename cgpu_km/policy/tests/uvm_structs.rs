@@ -98,7 +98,7 @@ fn cuts_of_managed_ranges_count_until_unmapped() {
     accounting.unmap_managed(UVM, BASE, 2 * PAGE);
     assert_eq!(host(&accounting, GPU), 4 * SPLIT_STRUCT);
     accounting.end_split(ticket);
-    // What is behind begins where it was cut, and goes on doing so.
+    // The part behind begins where it was cut, and goes on doing so.
     accounting.unmap_managed(UVM, BASE, 2 * PAGE);
     assert_eq!(host(&accounting, GPU), 3 * SPLIT_STRUCT);
     accounting.close_file(UVM);

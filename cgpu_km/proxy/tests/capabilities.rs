@@ -209,7 +209,7 @@ fn unlisted_firmware_controls_are_refused() {
     let denied = NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS.0;
     let video = Reason::Capability(VIDEO);
     for (number, told, reason) in [
-        // What each process of the GPU does, in 535 and 550.
+        // It reports what each process of the GPU does, in 535 and 550.
         (0x2080_a083, unknown, Reason::Unlisted),
         (0x2080_8777, unknown, Reason::Unlisted),
         (0x0080_8159, unknown, Reason::Unlisted),

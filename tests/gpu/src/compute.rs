@@ -144,9 +144,9 @@ pub struct Compute {
     ring: UnsafeCell<[Seen; SAMPLES]>,
 }
 
-// SAFETY: What is not atomic is written under `lock`, or by the one side whose turn it is (an
-// agent's request by who asks, before `asked` is raised, and read after; the ring by the one agent
-// that was asked for it, before it answers).
+// SAFETY: Fields that are not atomic are written under `lock`, or by the one side whose turn it is.
+// The scheduler writes an agent's request before it raises `asked`, and the agent reads it after.
+// The one agent that was asked for the ring writes it before it answers.
 unsafe impl Sync for Compute {}
 
 impl Compute {
@@ -255,7 +255,7 @@ impl Compute {
                 sys::sleep_while(&agent.asked, asked, PATIENCE);
                 continue;
             }
-            // SAFETY: Who asks writes before it raises `asked`, and waits for the answer.
+            // SAFETY: The scheduler writes before it raises `asked`, and waits for the answer.
             let result = unsafe { perform(&*agent.request.get(), &*agent.names.get()) };
             agent.result.store(result, Ordering::Relaxed);
             served = asked;

@@ -342,7 +342,7 @@ impl Recorder {
     pub fn after(&self, before: &Before, fd: i32, path: &str, request: u64, result: i64) {
         let took = before.at.elapsed();
         let (ret, errno) = split(result);
-        // CAST: as above.
+        // CAST: the kernel takes 32 bits of an ioctl's number.
         let (nr, size) = nvos::request_parts(request as u32);
         let size = if path.ends_with("uvm") { 0 } else { size };
         let nested = before.nested.as_ref();

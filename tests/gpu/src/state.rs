@@ -146,7 +146,7 @@ pub struct State {
     accounting: UnsafeCell<Accounting>,
 }
 
-// SAFETY: What is not atomic is written under `lock`, or before `magic` is.
+// SAFETY: Fields that are not atomic are written under `lock`, or before `magic` is.
 unsafe impl Sync for State {}
 
 impl State {
@@ -201,7 +201,7 @@ impl State {
         Self::create(path, branch, gpus)?;
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let at = map(&file, None)?;
-        // SAFETY: What `create` gave was let go; nothing of this process's own is in the arena.
+        // SAFETY: `create` made the mapping, nobody uses it, and nothing else is there.
         unsafe { sys::call(libc::SYS_munmap, [arena::BASE, arena::SIZE, 0, 0, 0, 0]) };
         // SAFETY: Mapped for good, and made; the compute part has no pointers.
         Ok(unsafe { &(*at).compute })

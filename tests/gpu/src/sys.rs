@@ -67,7 +67,7 @@ pub fn uptime_s() -> f64 {
 /// This thread.
 pub fn thread() -> i32 {
     // SAFETY: Takes no argument.
-    // CAST: as above.
+    // CAST: a thread's number is a positive i32.
     unsafe { call(libc::SYS_gettid, [0; 6]) as i32 }
 }
 

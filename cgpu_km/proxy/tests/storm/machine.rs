@@ -344,7 +344,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Whoever has the driver give an object's place to others has ended all mappings of it.
+    /// All mappings of an object have ended before the driver may give its place to others.
     fn expect_hidden(&self, object: (u32, u32)) {
         let mut shown = self.shown.iter();
         let still = shown.find(|(file, of)| **of == object && !self.ended.contains(file));

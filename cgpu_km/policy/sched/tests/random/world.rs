@@ -723,7 +723,7 @@ impl SchedWorld {
             self.given = (all, view.switches, self.now);
         }
         for instance in self.sched.fleet.instances() {
-            // What it has had of its window is not charged yet.
+            // The part of its window that it has had is not charged yet.
             let used = self.sched.turn.used_by(instance.id, self.now);
             let most = self.sched.burst_of(instance) + used;
             prop_assert!(instance.lag.owed() <= most, "{most}: {instance:?}");

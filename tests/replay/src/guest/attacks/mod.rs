@@ -112,7 +112,7 @@ fn make(attack: &Attack, direct: Option<&Victim>, proxied: &Victim) -> Finding {
     let name = format!("{} | {}", attack.name, attack.function);
     let ran = directly(attack, direct).and_then(|on_driver| {
         let through = || once(attack, Place::Instance, proxied);
-        // Whose time slices are seen from below is not, so the neighbours have none meanwhile.
+        // From below nobody sees whose time slices they are, so the neighbours have none meanwhile.
         let through = match attack.sign {
             Sign::Share => alone(through),
             _ => through(),

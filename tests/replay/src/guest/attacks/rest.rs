@@ -46,7 +46,7 @@ impl Crew {
                 sys::sleep_ms(1);
             }
             self.resting.fetch_sub(1, Ordering::SeqCst);
-            // Who asks after this sees that one does not rest.
+            // A thread that asks after this sees that this one does not rest.
             if self.asked.load(Ordering::SeqCst) == 0 {
                 return;
             }

@@ -183,7 +183,7 @@ fn unseen() -> Verdict {
         &RefusalReason::PassedUnseen.number(),
     )?;
     equal("refused calls", &one.get()?.calls_refused, &0)?;
-    // What each process does, up to 550.
+    // It reports what each process does, up to 550.
     let unlisted = 0x2080_a083;
     let made = client.control(rm::SUBDEVICE_HANDLE, unlisted, &mut [0; 8]);
     holds("an unlisted one works", made.is_err())?;

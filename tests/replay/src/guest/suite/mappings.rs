@@ -137,7 +137,7 @@ fn registered() -> Verdict {
         &register(HANDLE + 2, address, 1)?,
         &INVALID_ADDRESS,
     )?;
-    // SAFETY: What lies there was mapped for this.
+    // SAFETY: Both places were mapped for this, and nothing else refers to them.
     let moved = unsafe { os::move_mapping(address, pages + PAGE, PAGE) };
     fails("mremap", moved, libc::EINVAL)?;
     let (shared, place) = (libc::MAP_SHARED | libc::MAP_FIXED, pages + PAGE);
