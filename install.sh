@@ -33,7 +33,7 @@ die() {
 	exit 1
 }
 
-# What stands in the way, all of which is told at once.
+# Requirements that are not met. All of them are printed at once.
 lacks=()
 lack() { lacks+=("$*"); }
 
@@ -107,8 +107,8 @@ reaches() { # reaches VERSION OTHER: whether a version of two numbers is OTHER o
 	((${1%.*} * 1000 + ${1#*.} >= ${2%.*} * 1000 + ${2#*.}))
 }
 
-# What does not stop an installation, and may stop a container afterwards. docs/install.md has a
-# chapter on each.
+# Warns of things that stop no installation but may stop a container afterwards. docs/install.md
+# has a chapter on each.
 warn_of_containers() {
 	local version
 	if [ "$(getenforce 2>/dev/null)" = Enforcing ]; then
@@ -338,7 +338,7 @@ fi
 
 # ---- install
 file "$work/built/cgpu_km.ko" "$module" 644
-# Whoever packs the folder runs depmod where it is unpacked.
+# For a package, depmod runs on the machine where it is unpacked.
 if [ -z "$root" ]; then
 	say "depmod $release" >>"$manifest"
 	depmod "$release" || die "depmod failed"

@@ -45,7 +45,7 @@ unload() {
 	fi
 }
 
-# Whoever loaded it: install.sh, the unit, or somebody by hand. With --root it is another system's.
+# It was loaded by install.sh, by the unit or by hand. With --root it is another system's.
 [ -n "$root" ] || unload
 left=0 reload=''
 depmods=() holds_manifest=()

@@ -11,7 +11,7 @@ programs=(cgpuctl cgpu-hook cgpu-runtime)
 userland() {
 	local built=$1 prefix=$2 dist page share
 	dist=$(dirname "${BASH_SOURCE[0]}")
-	# Where Debian's own packages put them, or the place for local ones that is searched as well.
+	# The folder of Debian's own packages, or the one for local files, which is searched as well.
 	share=$prefix/share
 	mkdir -p "$built/made/man"
 	"$built/cgpuctl" man --output "$built/made/man" >/dev/null

@@ -86,7 +86,7 @@ def stage(summary):
 
 
 class Page(HTMLParser):
-    """What a page links to, and the names that can be linked to in it."""
+    """The links of a page, and the names in it that others can link to."""
 
     def __init__(self, text):
         super().__init__()

@@ -30,14 +30,14 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cgpu
 # Results are forgotten after so many days: Debian's packages under the test machine may be others
 # then.
 FORGOTTEN = 7
-# What a step says of its failure; of these lines the first ones, and of all the last ones, are
+# Lines in which a step reports its failure. The first of these lines and the last of all lines are
 # shown again at the end.
 TELLING = re.compile(r"FAILED|^error|^Error|panicked|kernel fault|stopped after|ended early|not ok")
 SHOWN = 6
 SUMMARIES = re.compile(r"(\d+) passed[,;] (\d+) failed")
 
 CLIPPY = ["cargo", "clippy", "--quiet", "--locked"]
-# What the kernel must not do: it has no panic handler that anybody would want to meet.
+# Lints against panics: a panic in the module would take the kernel with it.
 NO_PANICS = [
     "indexing_slicing",
     "unwrap_used",
@@ -82,7 +82,7 @@ def guest(name, command, options="", kernel="stock"):
     ]
 
 
-# Where time is measured: nothing that this machine does meanwhile reaches the figures.
+# For tests that measure time: nothing else that this machine does reaches the figures.
 COUNTED = "--count-instructions --limit 1800"
 
 LINT = (
@@ -299,8 +299,8 @@ FLOORS = {
 
 
 class Screen:
-    """What steps print, in the order of the list: the first one that has not ended is shown as it
-    goes on, what later ones say is kept until then."""
+    """The steps' output, in the order of the list. That of the first one that has not ended is
+    shown as it comes, that of later ones is kept until then."""
 
     def __init__(self, write):
         self.write = write
@@ -380,7 +380,7 @@ def content():
 
 
 class Before:
-    """What has passed before, by what it depended on."""
+    """The steps that have passed before, by what they depended on."""
 
     def __init__(self, again):
         self.folder = CACHE / "passed"
@@ -448,7 +448,7 @@ def have_tools():
 
 
 def lacks(command):
-    """What a step needs and this machine's toolchain may not have; it is skipped by name, not
+    """A tool that a step needs and this machine may not have. The step is then skipped by name, not
     silently."""
     if command[:2] == ["cargo", "clippy"] and not shutil.which("cargo-clippy"):
         return "this toolchain has no clippy"
@@ -467,12 +467,12 @@ def go_is_missing():
 
 
 class Result(typing.NamedTuple):
-    """What came of a step."""
+    """The result of a step."""
 
     passed: int = 0
     failed: int = 0
     skipped: int = 0
-    # What to show again if it failed.
+    # Lines to show again if it failed.
     telling: list = ()
 
 
@@ -524,7 +524,7 @@ def carry_out_all(steps, work, jobs, write=show):
                 place, step = entry = ready()
                 waiting.remove(entry)
             say = functools.partial(screen.say, place)
-            # What was built before is another tree's.
+            # A build from before is another tree's.
             without = [n for n in step.after if n in leaving and results[n].failed]
             result = None
             try:

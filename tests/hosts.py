@@ -69,12 +69,12 @@ def release(kernel):
 
 
 def cell(result):
-    """What a step says in the table."""
+    """The cell of a step in the table."""
     return f"{result.passed} passed, {result.failed} failed" if result.failed else result.passed
 
 
 def line(kernel, results):
-    """What a kernel is called, its cells, and what failed, a sentence each."""
+    """The name of a kernel, its cells, and a sentence for each failure."""
     build, run = steps(kernel)
     if results[build.name].failed:
         reason = [text.strip()[:200] for text in results[build.name].telling][-1:]

@@ -359,7 +359,7 @@ fn shrink(control: &dyn Control, instance: &Instance, share: &Share) {
             weight: weight.min(share.weight),
             ..share.clone()
         };
-        // What does not shrink is in the way of others, which say so.
+        // An instance that does not shrink is in the way of others, which say so.
         let _ = set_sizes(control, instance.key, &less, 0);
     }
 }

@@ -322,7 +322,7 @@ mod tests {
                 text.ends_with(said) || text.ends_with(&format!("{said}\n")),
                 "{text}"
             );
-            // What is too long is refused before it comes.
+            // A body that is too long is refused before it comes.
             if length > longest {
                 let text = answer(head).await;
                 assert!(text.starts_with("HTTP/1.1 413 "), "{text}");
@@ -355,7 +355,7 @@ mod tests {
         assert!(all
             .iter()
             .all(|(place, end)| place.is_some() && !end.is_aborted()));
-        // Who has the most gets no more, and gives way to others until they have as many.
+        // The peer with the most gets no more, and gives way to others until they have as many.
         assert!(admit(CONNECTIONS, many).0.is_none());
         let half = CONNECTIONS / 2;
         let others: Vec<_> = (0..half).map(|n| admit(1000 + n, one)).collect();

@@ -305,7 +305,7 @@ mod tests {
             let review = json!({"request": {"uid": "u", "object": {}}}).to_string();
             let request = Request::post(path).body(review.into()).expect("a request");
             let (head, body): (_, Bytes) = request.into_parts();
-            // What is long is not read for nothing.
+            // A long body is read on a path that is answered, and on no other.
             let is_read = webhook.longest(&head) == Some(LONGEST_REVIEW);
             assert_eq!(is_read, path.starts_with("/s3cret/"), "{path}");
             let request = Request::from_parts(head, body);

@@ -117,7 +117,7 @@ async fn unchanged_claims_are_watched_without_haste() {
     }
     let pause = watches[1].0 - watches[0].0;
     assert!(pause >= Duration::from_secs(1), "{watches:?}");
-    // What the claim has is written once, and the instance stays.
+    // The claim's status is written once, and the instance stays.
     assert_eq!((asked_with("/status").len(), node.limits().len()), (1, 1));
     gone.store(true, Ordering::Relaxed);
     while !node.limits().is_empty() || !node.journal().is_empty() {

@@ -69,7 +69,7 @@ fn the_other_roles_need_no_node() {
         assert!(said.contains("--path <PATH>"), "{said}");
     }
     let secret = [NODE, ("WEBHOOK_PATH", "secret")];
-    // What claims may ask for is said to it as to the driver.
+    // The limits of what claims may ask for are options of it, as of the driver.
     for (burst, words) in [("1000", NO_CLUSTER), ("10001", "10001 is not in")] {
         let burst = format!("--allow-burst={burst}");
         let said = failure(&secret, &[&all[..], &[&burst]].concat());

@@ -404,7 +404,7 @@ fn the_cdi_file_follows_what_is_installed() {
     node.hook_missing.store(true, Ordering::Relaxed);
     let without = read();
     assert_eq!(without.0, 0);
-    // What is right already is not written again.
+    // A file that is right already is not written again.
     assert_eq!(read(), without);
     node.hook_missing.store(false, Ordering::Relaxed);
     assert_eq!(read().0, 1);

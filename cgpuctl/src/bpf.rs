@@ -54,8 +54,8 @@ fn raw(fd: &impl AsFd) -> u32 {
 ///
 /// # Safety
 ///
-/// Whatever addresses are among the arguments are those of memory that is as large as the arguments
-/// say, and writable where the command writes.
+/// An address among the arguments is that of memory as large as the arguments say, and writable if
+/// the command writes there.
 unsafe fn bpf(command: libc::c_long, arguments: &mut BpfArguments) -> Result<i32, Errno> {
     let size = size_of_val(arguments);
     // SAFETY: the arguments are `size` bytes; the caller vouches for what they point to.

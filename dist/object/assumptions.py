@@ -19,12 +19,12 @@ VM_MAYREAD VM_MAYWRITE VM_MAYEXEC""".split()
 # bindgen puts an enum's name before those of its values.
 ENUM = re.compile(r"^(?:vm_fault_reason|fault_flag|hrtimer_mode)_")
 DECLARED = re.compile(r"/\* .*? \*/ (?:extern |static )?(?:inline )?(.*?\W)(\w+) (\(.*\));")
-# What the compiler calls by itself, and the thunks of mitigations.
+# Functions that the compiler calls by itself, and the thunks of mitigations.
 OF_COMPILER = re.compile(r"^(?:mem(?:cpy|set|move|cmp|chr)|bcmp|strlen|__x86_\w+)$")
 
 
 def prototypes(path):
-    """What a list of gcc's declares, by name: (what comes before it, its arguments)."""
+    """The declarations of a list of gcc's, by name: (what comes before it, its arguments)."""
     declared = {}
     for line in path.read_text().splitlines():
         if found := DECLARED.match(line):

@@ -64,7 +64,7 @@ def as_cast(shown):
 
 
 def from_cast(path):
-    """What `as_cast` wrote, again."""
+    """Reads what `as_cast` wrote."""
     events = [json.loads(line) for line in path.read_text().splitlines()[1:]]
     return [(at, text.rstrip("\r\n")) for at, _, text in events]
 

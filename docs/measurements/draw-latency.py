@@ -41,7 +41,7 @@ def bar(x, y, width, fill, label):
 
 
 class Data:
-    """What was measured."""
+    """The measured figures."""
 
     def __init__(self, path):
         with open(path, encoding="utf-8") as lines:

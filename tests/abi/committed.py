@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""What the tree has of NVIDIA's numbers, read back from the Rust files, generated and written by
-hand. It is said in the same words as what headers say (parity.py)."""
+"""NVIDIA's numbers in the tree, read back from the Rust files, generated and written by hand. They
+have the same keys as those of the headers (parity.py)."""
 
 import os
 import re
@@ -119,14 +119,14 @@ def numbers():
     status = r"const (NV_\w+): Self = Self\((0x[0-9a-f]+)\);"
     for name, number in re.findall(status, read("status.rs")):
         found[f"status {name}"] = (int(number, 0),)
-    # What the module itself calls: each constant's documentation begins with NVIDIA's name for it.
+    # The controls that the module itself calls. A constant's doc comment begins with NVIDIA's name.
     called = r"/// `(NV\w+)`[^\n]*\npub const \w+: \w+ = (?:ControlCmd\()?((?:0x)?[0-9a-f_]+)\)?;"
     for name, number in re.findall(called, read("rmapi.rs") + read("samples.rs")):
         found[f"call {name}"] = (int(number, 0),)
     return found
 
 
-# What lies elsewhere in each branch.
+# A struct whose fields lie elsewhere in each branch.
 RING = "NV2080_CTRL_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2_PARAMS"
 SAMPLE = "NV2080_CTRL_PERF_GPUMON_PERFMON_UTIL_SAMPLE"
 REQUEST = "nvidia_kernel_rmapi_ops_t"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""What a release's headers and sources say of everything that the tree has, in the same words as
-committed.py, computed with a C compiler. It is kept for the releases of the tables in facts.txt, so
-that they can be compared where no headers are."""
+"""A release's own numbers for everything that the tree has, under the same keys as in committed.py,
+computed with a C compiler. Those of the tables' releases are kept in facts.txt, so that they can be
+compared without the headers."""
 
 import os
 
@@ -12,7 +12,7 @@ from committed import REQUEST, RING, SAMPLE, fields, numbers, request_size
 HERE = os.path.dirname(os.path.abspath(__file__))
 FILE = os.path.join(HERE, "facts.txt")
 HEAD = """\
-# What the headers and sources of these releases say; written by `parity.py --facts`.
+# Facts of the headers and sources of these releases, written by `parity.py --facts`.
 # class: number, bytes of parameters, whether they may be left out; control: number, bytes;
 # uvm: number, bytes, offset of the status, of client and object; section: offset, bytes;
 # struct: bytes; field: offset, bytes; escape, status, call: number.
@@ -52,7 +52,7 @@ def structs(headers, files=("nvos.rs", "params.rs", "kernel.rs", "uvm.rs")):
 
 
 def kernel(headers):
-    """What of the kernel interface differs between branches."""
+    """The differences between branches in the kernel interface."""
     found = {}
     wanted = {
         f"sizeof({RING})": f"struct {RING}",

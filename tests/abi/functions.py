@@ -65,7 +65,7 @@ def listed():
 
 
 def differences(wanted, known):
-    """What is named and not there, and what is there and not named any more."""
+    """Functions that are named and not there, and those that are listed and not named any more."""
     for file, function in sorted(wanted - set(known)):
         yield f"{file}:{function} is named by an attack and not in functions.txt"
     for file, function in sorted(set(known) - wanted):

@@ -263,7 +263,7 @@ def major(headers):
 
 
 def changes(ours, theirs):
-    """What is other than in the base, and the numbers that are there only."""
+    """The entries that differ from the base's, and the numbers that only the base has."""
     there = {entry[0]: entry for entry in theirs}
     changed = [entry for entry in ours if there.get(entry[0]) != entry]
     return changed, sorted(set(there) - {entry[0] for entry in ours})

@@ -130,7 +130,7 @@ def rust(file, known, version):
 
 
 def differences(headers, base, spec):
-    """What of the layouts does not hold for a release as it does for `base`."""
+    """The layouts that a release has otherwise than `base`."""
     for file in parse(spec):
         ours = headers.ask(questions(file), uvm=file["uvm"])
         theirs = base.ask(questions(file), uvm=file["uvm"])
@@ -153,7 +153,7 @@ def differences(headers, base, spec):
 
 
 def place(struct, path, kind, known):
-    """Where a field begins and how long it is; None where there is none."""
+    """Offset and size of a field; None if the release has no such field."""
     offset = known.get(f"offsetof({struct}, {path})")
     if offset is None:
         return None

@@ -35,7 +35,7 @@ from headers import Headers
 HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cgpu/nvidia-headers"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-# Where Debian has which branch: suites, in the order in which they are asked.
+# The suites of Debian that have a branch, in the order in which they are asked.
 SUITES = {"535": ["bookworm"], "550": ["trixie", "trixie-backports"]}
 SOURCE = "nvidia-open-gpu-kernel-modules"
 BINARY = "nvidia-open-kernel-dkms"
@@ -192,7 +192,7 @@ def keep(branch, version, kind, fill):
 
 
 def computed(name, compute):
-    """What a compiler said is kept, by what it was asked."""
+    """The compiler's answer to a question. Answers are kept, by question."""
     asked = hashlib.sha256(name.encode())
     for file in sorted(HERE.glob("*.py")) + sorted(HERE.glob("*.txt")):
         asked.update(file.read_bytes())

@@ -24,7 +24,7 @@ NVIDIA = os.path.join(HERE, "../../cgpu_km/nvidia")
 STATUS_MAX = 0x10009
 INVALID_ARGUMENT = 0x1F
 
-# What is refused although a recording has it, and why.
+# Classes that are refused although a recording has them, and why.
 REFUSED_CLASSES = {
     # They need a descriptor of /dev/nvidia-caps, whose nodes a container does not get.
     0xC639: "MIG configuration",
@@ -64,7 +64,7 @@ def read(name):
 
 
 class Tables:
-    """What the Rust sources say."""
+    """The tables in the Rust sources."""
 
     def __init__(self):
         # A long row stands in several lines.
@@ -172,7 +172,7 @@ def check(call, tables, seen, own):
             if not caps & own:
                 yield f"{name} takes one of {sorted(caps)}"
             refused = struct.unpack_from("<I", after, 28)[0] == INVALID_ARGUMENT
-            # Where a program has another size the driver has to have refused it, as we do.
+            # If a program's size is another one, the driver has to have refused it, as we do.
             if not refused and (count != wanted or (params != 0) != (wanted != 0)):
                 yield f"{name} has {count} bytes of parameters, not {wanted}"
     elif call.get("kind") == "alloc":

@@ -11,7 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = os.path.join(HERE, "../fake_nvidia")
 # The release that the stand-in is like.
 RELEASE = "580.142"
-# What the structs are made of.
+# The types of the structs' members.
 TYPES = """
 #include <stddef.h>
 #include <stdint.h>
@@ -74,7 +74,7 @@ def have():
     asked = wanted()
     lines, words = [], []
     for _, ours, theirs, members in asked:
-        # Where the interface takes the largest of several, its size is the module's matter.
+        # If the interface takes the largest of several, its size is the module's matter.
         words.append(f"struct {theirs}")
         lines.append(f'printf("%zu\\n", sizeof(struct {ours}));')
         for own, their in members:

@@ -9,8 +9,8 @@
 #    (session.sh second)
 # 5. nothing of cgpu is left
 #
-# What compiles runs on this machine, in the disk's root: an emulated processor takes too long for
-# it. KEEP=FOLDER keeps the consoles' logs there.
+# Compilers run on this machine, in the disk's root, because they take too long on an emulated
+# processor. KEEP=FOLDER keeps the consoles' logs there.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../vm/lib.sh
 . "$(dirname "$0")/../vm/lib.sh"

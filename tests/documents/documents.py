@@ -24,7 +24,7 @@ from pathlib import Path
 
 TREE = Path(__file__).resolve().parents[2]
 MARK = "@@@"
-# What `--help` of each command printed in a test, and the name that it has here as a page.
+# The output of each command's `--help` in a test, and the name that it has here as a page.
 HELP = "cgpuctl/tests/snapshots/command_line__help.snap"
 HELP_PAGE = "--help"
 # How a line begins that is a command.
@@ -115,7 +115,7 @@ BEFORE = (
     # Udev's rule does this on a host.
     ("README.md", "podman run", "cgpuctl cdi generate --output /run/cdi/cgpu.json"),
     ("README.md", "docker run", "engine"),
-    # What README's last lines have removed.
+    # README's last lines have removed the module.
     ("docs/cgpuctl.md", "cgpuctl gpu list", "./install.sh --prebuilt /files/prebuilt"),
     ("docs/cgpuctl.md", "cgpuctl inst destroy train", "exec 3<>/dev/cgpu0"),
     ("docs/cgpuctl.md", "cgpuctl run", "modprobe cgpu_km; echo 'print(1)' >train.py"),

@@ -32,7 +32,7 @@ MODEL = ["--fake", "model=h100"]
 
 
 def asked(driver, script, load="driver"):
-    """What a driver answers, as text."""
+    """A driver's answers, as text."""
     options = ["--driver", driver, "--gpus", "2", "--load", load, "--limit", "600"]
     options += MODEL if driver == "stand-in" else []
     files = ["--file", HERE / "programs.sh", "--name", f"answers of {driver}"]

@@ -27,7 +27,7 @@ if [ -e "$source/src/nvidia/Makefile" ]; then
 	manager=$("$here/resource-manager.sh" "$source")
 fi
 
-# What a build left in somebody's tree is no source.
+# The sources. Files that a build left in somebody's tree are none.
 files() {
 	find "$part" -type f ! -path '*/.git/*' ! -name '*.o' ! -name '*.ko' -print0 | sort -z
 }

@@ -24,7 +24,7 @@ def cell(document, row, column):
 
 
 def differences(document, script, said):
-    """What the document says otherwise than a script has counted."""
+    """Numbers in the document that differ from what a script has counted."""
     # The emulator's sum is the same for each script.
     sums = [(name, int(count)) for name, count in TALLY.findall(said) if name != "emulator"]
     counted = {f"`tests/driver/{script}`": (0, sum(count for _, count in sums))}

@@ -8,7 +8,7 @@
 . /guest-lib.sh
 . /files/guest-check.sh
 
-# What a program takes at a time, in MiB.
+# Memory that a program allocates at a time, in MiB.
 PIECE=512
 # Seconds that anything may take, on a host that is busy with something else.
 PATIENCE=600
@@ -48,7 +48,7 @@ container() {
 		done
 		exec chroot "$root" "$@"' sh "$@"
 }
-# What a container's program does each time when it holds all that it gets: it asks nvidia-smi, and
+# A container's program does this each time when it holds all that it gets: it asks nvidia-smi, and
 # waits until the operator lets it go on.
 full() {
 	echo "nvidia-smi >/tmp/$1.table && touch /tmp/$1.full

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What NVIDIA's modules call and Linux 7.2 no longer has, or has with other arguments. build.sh
- * puts this header in front of every file of theirs. It goes by KCFLAGS, because their conftest
- * must see the kernel as it is. What a header cannot do is in adapt.py.
+ * Functions that NVIDIA's modules call and Linux 7.2 no longer has, or has with other arguments.
+ * build.sh puts this header in front of every file of theirs. It goes by KCFLAGS, because their
+ * conftest must see the kernel as it is. adapt.py does what a header cannot do.
  */
 #ifndef CGPU_LINUX_COMPAT_H
 #define CGPU_LINUX_COMPAT_H

@@ -36,15 +36,15 @@ GROUPS = (
     ["h200-vmm-a", "h200-vmm-b"],
     ["h200-nccl-a", "h200-nccl-b"],
 )
-# What the emulated GPU has no engines for: graphics, and decoders of video.
+# Programs that need engines which the emulated GPU lacks: graphics, and decoders of video.
 LEFT_OUT = {"h200-vulkan", "h200-video"}
-# What a call returns; the rest is content.
+# The fields that a call returns; the rest is content.
 RETURNED = {"ret", "status", "result", "tail"}
 WAYS = ("directly", "instance")
 
 
 def script(groups):
-    """What runs in the machine."""
+    """The script that runs in the machine."""
     # Somebody has the GPUs open: otherwise the driver starts them anew for each program.
     lines = ["exec 8<>/dev/nvidia0 9<>/dev/nvidia1"]
     for group in groups:
@@ -72,7 +72,7 @@ def reports(text):
 
 
 def differences(report, group):
-    """What calls returned otherwise than recorded, by call."""
+    """Calls that returned something else than was recorded."""
     found = {}
     for one in report["mismatches"]:
         if one["what"] in RETURNED:

@@ -11,7 +11,7 @@ set -euo pipefail
 source=$1
 root=$("$CGPU_TREE/tests/driver/env.sh")
 base=$("$CGPU_TREE/tests/vm/kernel-env.sh")
-# What a build left in somebody's tree is no source.
+# The sources. Files that a build left in somebody's tree are none.
 files() {
 	find src version.mk utils.mk -type f ! -path '*/_out/*' ! -name '*.o' -print0 | sort -z
 }

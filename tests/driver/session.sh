@@ -24,7 +24,7 @@ nvrm_lines() {
 		left_out | sort -u
 }
 
-# What programs are asked, with the file that keeps the answer.
+# Questions to nvidia-smi, with the file that keeps the answer.
 FIELDS=name,uuid,pci.bus_id,memory.total,memory.free,utilization.gpu
 cat >"$out/questions" <<END
 table nvidia-smi
@@ -48,8 +48,8 @@ ask() {
 	done <"$out/questions"
 }
 
-# What an instance answers otherwise, and is meant to: memory is its limit, some counters are the
-# whole GPU's, and time passes.
+# Lines that are meant to differ in an instance: memory is its limit, some counters are the whole
+# GPU's, and time passes.
 DIFFERENT='Timestamp|^[A-Z][a-z]{2} [A-Z][a-z]{2} |MiB|Addressing Mode|Tx Throughput|Rx Throughput'
 DIFFERENT="$DIFFERENT|Global memory size|Max memory allocation"
 DIFFERENT="$DIFFERENT|Encoder|Decoder|JPEG|OFA|FBC Stats|Active Sessions|Average (FPS|Latency)"

@@ -57,7 +57,7 @@ load_module
 check "an instance is made" run cgpuctl inst create a --gpu 0 --mem 2GiB --weight 75
 check "a second instance is made" run cgpuctl inst create b --gpu 0 --mem 2GiB --weight 25
 
-# What moves memory and launches kernels does so under every policy.
+# A program that moves memory and launches kernels does so under every policy.
 for policy in native fair preemptive weight fixed soft; do
 	check "the policy is $policy" run cgpuctl gpu set-policy 0 $policy
 	inside a cuda-check copies memset launch >"$out/policy" 2>&1

@@ -24,7 +24,7 @@ if [ -z "${ONLY:-}" ]; then
 	check "attacks through an instance" run cgpu-guest attacks
 	grep '^left out' "$out/said"
 	tail -n 1 "$out/said"
-	# What is charged, or read, is looked at from below; this driver does not show it.
+	# These ask the driver what it charged or read, which this driver does not show.
 	for part in storm-memory race weights; do
 		echo "left out $part: compares with the stand-in's accounts"
 	done

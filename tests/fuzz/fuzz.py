@@ -36,7 +36,7 @@ COVERAGE = (
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
-    # What would overflow or index wrongly in the kernel fails here.
+    # An overflow or a wrong index in the kernel fails here.
     "-Cdebug-assertions",
     "-Coverflow-checks",
     "-Ccodegen-units=1",
@@ -114,8 +114,8 @@ def fuzz(target, *options, corpus=None):
 
 
 def figures(said):
-    """What libFuzzer says at the end: runs, edges that were covered, of how many, features, and
-    inputs in the corpus. None: it did not get that far."""
+    """The figures that libFuzzer prints at the end: runs, edges that were covered, of how many,
+    features, and inputs in the corpus. None: it did not get that far."""
     last = re.findall(r"#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+) corp: (\d+)/", said)
     edges = re.search(r"\((\d+) inline 8-bit counters\)|(\d+) inline 8-bit counters", said)
     runs = re.search(r"stat::number_of_executed_units:\s+(\d+)", said)

@@ -21,7 +21,7 @@ DEVICE, SUBDEVICE, SPACE, MEMORY = 0x5C000002, 0x5C000003, 0x5C000004, 0x5C00010
 HEAP_FREE = 0x16  # NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE, KiB
 EXTERNALLY_OWNED = 0x48  # flags of NV_VASPACE_ALLOCATION_PARAMETERS, as CUDA has them
 SIZE = 64 * MIB
-# What is mapped, where the first one lies, how far they are apart, how long each is, how many.
+# A case: its name, the first address, the distance, the length of each mapping, and how many.
 CASES = (
     ("64 MiB, on multiples of 2 MiB", 0x10_0000_0000, SIZE, SIZE, 128),
     ("64 MiB, 64 KiB beside them", 0x20_0001_0000, 2 * SIZE, SIZE, 128),
@@ -185,7 +185,7 @@ def main():
 
 
 def others(rm, uvm):
-    """What else takes page tables."""
+    """The other things that take page tables."""
     print(
         "\n| what | times | taken, KiB | each, KiB | still taken when they are gone, KiB |\n|---|---|---|---|---|"
     )

@@ -29,7 +29,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# What services are made of: how long a token takes where nobody else is.
+# Services are made of tokens. This is how long one takes on a GPU with nobody else.
 ALONE = "native/llm"
 KINDS = ("serve@0.4", "train", "hpc")
 PAIRS = ("serve@0.4,train", "serve@0.4,hpc")
@@ -110,7 +110,7 @@ def mps(folder, minor):
 
 
 def beside_each_other(sharer, kinds, options, folder):
-    """What tenants say that something other than the module shares the GPU for."""
+    """The figures of tenants that share the GPU by something else than the module."""
     tenants = []
     try:
         for number, kind in enumerate(kinds):
@@ -148,7 +148,7 @@ def beside_each_other(sharer, kinds, options, folder):
 
 
 def in_instances(sharer, kinds, options, log):
-    """What tenants say whom the module's scheduler shares the GPU for, and what that did."""
+    """The figures of tenants that share the GPU by the module's scheduler, and of the scheduler."""
     name, _, period = sharer.partition("-")
     name, _, burst = name.partition("@")
     weights = ["50+" if name == "cgpu+" else "50"] + ["50"] * (len(kinds) - 1)

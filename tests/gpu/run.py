@@ -26,8 +26,7 @@ import weights
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 MIB = 1 << 20
-# What an allocation of CUDA is rounded to, and what is left over below the limit at most beside
-# that.
+# CUDA rounds an allocation up to GRANULE. At most SLACK more is left over below the limit.
 GRANULE = 2 * MIB
 SLACK = 2 * MIB
 # Page tables of a context, which are charged beside it (144 KiB were seen for the first).
@@ -71,11 +70,11 @@ class Bench:
         self.row(case, wanted, got, wanted == got)
 
     def gpus(self):
-        """What the driver says of its GPUs."""
+        """The driver's list of its GPUs."""
         return json.loads(subprocess.check_output([self.tool, "gpus"], text=True))
 
     def free(self):
-        """What is free on each of them, bytes."""
+        """Free memory of each of them, bytes."""
         return [gpu["free_bytes"] for gpu in self.gpus()["gpus"]]
 
     def direct(self, *program, **options):
@@ -207,8 +206,8 @@ def large(bench):
 
 
 def contexts(bench):
-    """What the accounting charges for contexts is what the GPU misses, and the page tables of what
-    they map, which is in what is charged for a context as well."""
+    """The charge for contexts is the memory that the GPU misses. It has in it the page tables of
+    what they map."""
     for count in (1, 2, 4):
         before = bench.gpus()["gpus"][0]["free_bytes"]
         process, path = bench.begin(16384, *program("contexts.py", count))
@@ -244,7 +243,7 @@ def managed(bench):
         path.unlink()
         wanted = {"spill": 12, "charge": seen.get("pieces"), "deny": 0}[mode]
         bench.equal(f"{case}: pieces", wanted, seen.get("pieces"))
-        # What CUDA makes of a mapping of UVM's file that fails, whatever the error.
+        # CUDA's error for a mapping of UVM's file that fails, for any errno.
         refusal = None if mode == "spill" else "CUDA_ERROR_UNKNOWN"
         bench.equal(f"{case}: refusal", refusal, seen.get("refusal"))
         bench.equal(f"{case}: data", True, seen.get("data_is_right"))
@@ -398,7 +397,7 @@ def vulkan(bench):
 
 
 def timed(command, **options):
-    """What a command takes, microseconds."""
+    """The time that a command takes, microseconds."""
     began = time.perf_counter()
     subprocess.run(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, **options
@@ -407,8 +406,8 @@ def timed(command, **options):
 
 
 def cost(bench):
-    """What the calls cost by themselves, with the library preloaded but no instance, and in an
-    instance, in turns, as ratios of medians; and each ioctl. No case: figures alone."""
+    """The cost of calls by themselves, with the library preloaded but no instance, and in an
+    instance, in turns, as ratios of medians; and of each ioctl. No case: figures alone."""
     # The tool itself looks for the GPUs, starts the program and looks at it every 10 ms.
     figures = in_turns(
         {
@@ -468,8 +467,8 @@ def in_turns(kinds):
 
 
 def calls(bench, command):
-    """What each call of a program takes: without an instance, in one, and what of that the driver
-    has not had."""
+    """The time of each call of a program: without an instance, in one, and the part of that which
+    is not the driver's."""
     with tempfile.TemporaryDirectory() as folder:
         bench.direct(*command, **bench.preloaded(CGPU_GPU_TIMES=f"{folder}/direct"))
         bench.proxied(16384, *command, env=os.environ | {"CGPU_GPU_TIMES": f"{folder}/proxied"})

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What the host's tests need besides model.h: the model's size, and accounts without its layout. */
+/* For the host's tests, besides model.h: the model's size, and accounts without its layout. */
 #include "model.h"
 
 #include <stddef.h>

@@ -6,7 +6,7 @@
  * as fast as it can, and a stand-in driver can run the very same file on a clock of its own. The
  * same calls at the same times give the same results, always.
  *
- * What is modelled, and measured on a real GPU (docs/compute.md has the tables):
+ * These are modelled, as they were measured on a real GPU (docs/compute.md has the tables):
  *  - a runlist of channel groups, round robin, each with a time slice; a switch costs time;
  *  - a group that runs dry loses the rest of its slice, and its turn comes a whole round later;
  *  - a group alone on the runlist runs on, and goes on without a switch after a pause;

@@ -9,13 +9,13 @@ from pathlib import PurePosixPath
 from prose import is_document
 
 ABI = "cgpu_km/uapi/lib.rs"
-# What `cgpuctl metrics` printed in a test, and the page that explains each figure.
+# The output of `cgpuctl metrics` in a test, and the page that explains each figure.
 PRINTED = "cgpuctl/tests/snapshots/commands__metrics.text.snap"
 EXPLAINED = "docs/metrics.md"
 METRIC = re.compile(r"\bcgpu_(?:info|(?:gpu|instance|dra)_[a-z_]*[a-z])\b")
-# What `--help` of each command printed in a test.
+# The output of each command's `--help` in a test.
 HELP = "cgpuctl/tests/snapshots/command_line__help.snap"
-# Where figures are named that a dashboard or an alert asks for.
+# The folders of dashboards and alerts, which name figures.
 ASKED = ("dist/grafana/", "dist/prometheus/")
 TOPS = r"(?:cgpu_km|cgpuctl|cgpu-dra|dist|docs|tests)"
 

@@ -22,7 +22,7 @@ import planted
 import prose
 from rust import Sources, blank
 
-# Where unsafe code may be: the module's kernel side, the tools' system calls, the test programs.
+# Unsafe code may be here: the module's kernel side, the tools' system calls, the test programs.
 UNSAFE_MAY = (
     "cgpu_km/os_interface.rs",
     "cgpu_km/os_interface/",

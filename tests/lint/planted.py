@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What lint.py's self-test plants: a clean tree, and for each rule the faults it must find."""
+"""The files that lint.py's self-test plants: a clean tree, and for each rule the faults it must find."""
 
 import structure
 
@@ -242,6 +242,10 @@ FAULTS = (
     one("terms", "docs/glossary.md", "| share | b |\n| instance | a |\n", head=""),
     one("subjects", "cgpu_km/policy/a.rs", "/// What it is.\nstruct A;\n"),
     one("subjects", "cgpu_km/policy/a.rs", "/// A.\n///\n/// Where it\n/// is.\nstruct A;\n"),
+    one("subjects", "cgpu_km/policy/a.rs", "struct A; // It is.\n// SAFETY: What is here.\n"),
+    one("subjects", "cgpu_km/os_interface/a.c", "/*\n * Whoever has it.\n */\n"),
+    one("subjects", "tests/vm/a.sh", "f() {\n\t# What it does.\n\tg\n}\n", head=SCRIPT),
+    one("subjects", "tests/abi/a.py", 'def f():\n    """Who has it."""\n', head=""),
     one("abi", "docs/a.md", "the ABI is 3\n", head=""),
     one("metrics", "docs/a.md", "`cgpu_gpu_gone_bytes`\n", head=""),
     one("metrics", "dist/grafana/a.json", '{"expr": "sum(cgpu_instance_gone)"}\n', head=""),

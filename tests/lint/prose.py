@@ -29,8 +29,17 @@ PRIVATE = {
 GLOSSARY = "docs/glossary.md"
 # Keys of JSON and metrics that programs read: they stay beside the usual word.
 OLD_KEYS = r"\b(?:twins_mounted|(?:cgpu_instance_compute_)?parked_\w+|mend(?=:))"
-# What people read besides documents.
+# Files beside documents that people read.
 SOURCES = (".rs", ".c", ".h", ".py", ".sh", ".txt")
+# Files with comments, and a line of a comment or of a docstring: its mark, and its words.
+COMMENTED = (".rs", ".c", ".h", ".py", ".sh")
+OPENS_COMMENT = (
+    re.compile(r"\s*(?:/(?=\*))?(//[/!]?|\*)\*?(?!/)\s*(.*)"),
+    re.compile(r"\s*(#|\"\"\")\s*(.*)"),
+)
+QUESTION = re.compile(r"(?:[A-Z]+: )?(What|Whatever|Where|Whose|Who|Whoever)\b")
+# The stand-in's comments are older than this rule.
+NOT_YET = "tests/fake_nvidia/"
 # Records of a day, and lists that are made by a program.
 NOT_PROSE = ("docs/measurements/", "LICENSES/")
 
@@ -162,16 +171,19 @@ def terms(files, paths):
 
 
 def subjects(files, paths):
-    """A doc comment begins with its subject, not with a question word."""
+    """A comment, and each paragraph of one, begins with its subject, not with a question word."""
     for path, text in files.items():
-        if not path.endswith(".rs") or "/generated/" in path:
+        if not path.endswith(COMMENTED) or "/generated/" in path or path.startswith(NOT_YET):
             continue
-        said = None
+        opens = OPENS_COMMENT[path.endswith((".py", ".sh"))]
+        above = None
         for line, words in enumerate(text.split("\n"), 1):
-            doc = re.match(r"\s*(//[/!]) ((?:What|Where|Whose|Who)\b)?", words)
-            if doc and doc.group(2) and doc.group(1) != said:
-                yield path, line, f"begins with {doc.group(2)!r}: name the subject first"
-            said = doc.group(1) if doc else None
+            comment = opens.match(words)
+            mark, said = comment.groups() if comment else (None, "")
+            begins = mark != above and QUESTION.match(said)
+            if begins:
+                yield path, line, f"begins with {begins.group(1)!r}: name the subject first"
+            above = mark if said and not said.startswith("SPDX") else None
 
 
 RULES = (links, chapters, sentences, private_words, terms, subjects)

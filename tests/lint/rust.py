@@ -53,7 +53,7 @@ class Braces:
         return self.depths[bisect.bisect_left(self.places, at) - 1]
 
     def opening(self, at):
-        """Where the innermost brace around this place opens; -1: there is none."""
+        """The place where the innermost brace around this place opens; -1: there is none."""
         index = bisect.bisect_left(self.places, at) - 1
         inside = self.depths[index]
         while index and not self.depths[index - 1] < inside == self.depths[index]:
@@ -61,7 +61,7 @@ class Braces:
         return self.places[index]
 
     def end(self, opened):
-        """Where the brace that opens here is closed."""
+        """The place where the brace that opens here is closed."""
         index = bisect.bisect_left(self.places, opened)
         inside = self.depths[index]
         for later in range(index + 1, len(self.places)):
@@ -256,7 +256,7 @@ class Tree:
                 yield from self.edge(module, place, segments)
 
     def taken_by_glob(self, module, place, segments):
-        """What a glob brings in and the module uses."""
+        """The items that a glob brings in and the module uses."""
         found = self.follow(segments, module)
         if found is None or found[1] is not None:
             return
@@ -281,7 +281,7 @@ class Sources:
 
     def __init__(self, files):
         self.files, self.codes, self.nests = files, {}, {}
-        # What the rules keep: imports between files, and the packages.
+        # Results that the rules keep: imports between files, and the packages.
         self.edges = self.packages = None
 
     def has(self, path):

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-# What some releases of it take for faults: words with a comma in an array, a hyphen in a word, and
+# Some releases of it take these for faults: words with a comma in an array, a hyphen in a word, and
 # variables that another script sets or reads, which a machine sources from a path of its own.
 FALSE=SC2034,SC2054,SC2100,SC2154
 failed=0

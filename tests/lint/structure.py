@@ -69,7 +69,7 @@ def edges(sources):
         found = {}
         for tree in trees:
             for user, place, owner, name, facade in tree.imports():
-                # What is tested by a module in braces is imported by a test.
+                # A module of tests in braces: a test may import what it tests.
                 if user.test and tree.files[user.file] is not user:
                     continue
                 # A facade that only passes its part's item on does not need it.

@@ -19,8 +19,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TREE = HERE.parent.parent
 RUN = ["tests/vm/run.sh", "--no-build", "--gpus", "2", "--limit", "900", "--name", "mutant", "--"]
-# What each floor runs. A step that ends with 101 (cargo's word for a failed test) or any other code
-# has found the fault.
+# The steps of each floor. A step that ends with 101 (cargo's code for a failed test) or any other
+# code has found the fault.
 FLOORS = {
     "host": [["cargo", "test", "--quiet", "--locked", "-p", "cgpu_km"]],
     "vm": [
@@ -75,7 +75,7 @@ def run(command, tree):
 
 
 def verdict(floor, tree):
-    """What a floor says of a tree: not built, missed, or the line that found it."""
+    """The verdict of a floor on a tree: not built, missed, or the line that found it."""
     code, output = run(BUILDS[floor], tree)
     if code:
         return f"not built: {last(output)}"

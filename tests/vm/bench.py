@@ -64,7 +64,7 @@ def machine(name, options, arguments):
 
 
 def setting(row):
-    """What was different from one caller in one instance with ten objects."""
+    """The differences from one caller in one instance with ten objects."""
     words = []
     if row["beside"]:
         words.append(row["beside"])

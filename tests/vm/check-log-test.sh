@@ -18,7 +18,7 @@ verdict() {
 	fi
 }
 
-# What a program says about faults is not the kernel's word, nor are harmless lines of a boot.
+# A program's own lines about faults are not the kernel's, nor are harmless lines of a boot.
 cat >"$log" <<'END'
 [    0.000000] Linux version 7.2.12 (x86_64-linux-gnu-gcc-14)
 [    0.231234] LSM: initializing lsm=lockdown,capability

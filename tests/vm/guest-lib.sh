@@ -93,7 +93,7 @@ unload_driver() {
 	sed -n 's/^\([a-z0-9]*\)_open: \([1-9][0-9]*\)$/\1 \2/p' $FAKE/opens | while read -r node n; do
 		fault "the driver's $node is open $n times at the end"
 	done
-	# What it was given to say, and what it noted.
+	# The answers that it was given, and the calls that it noted.
 	: >$FAKE/answers
 	echo 0 >$FAKE/unanswered
 	# Files are put away by a worker after the last close.

@@ -42,7 +42,7 @@ snapshot >/tmp/before
 
 /files/install.sh --dry-run --prebuilt /files/prebuilt >&2
 snapshot | diff /tmp/before - && echo "ok dry run changes nothing"
-# What may stop a container afterwards is told, and stops nothing.
+# Things that may stop a container afterwards are printed, and stop no installation.
 mkdir /tmp/host
 fake() { printf '#!/bin/sh\necho "%s"\n' "$2" >"/tmp/host/$1"; chmod 755 "/tmp/host/$1"; }
 fake getenforce Enforcing
@@ -107,7 +107,7 @@ done
 	grep -q '"/usr/local/sbin/cgpu-hook"' /usr/share/containers/oci/hooks.d/cgpu-create.json &&
 	echo "ok rule, unit and hooks name the installed programs"
 
-# What the unit does at boot.
+# The unit does this at boot.
 /usr/local/sbin/cgpuctl inst save >&2
 /usr/local/sbin/cgpuctl inst destroy a >&2
 /usr/local/sbin/cgpuctl inst restore >&2

@@ -36,7 +36,7 @@ if [ -e "$final/ready" ]; then
 	exit 0
 fi
 
-# What a run before us left when it was stopped: we hold the lock, so nobody is at it.
+# Left by a run that was stopped. This run holds the lock, so nobody else uses it.
 rm -rf "$CGPU_CACHE/kernel-$key.tmp"
 work=$CGPU_CACHE/kernel-$key.tmp
 root=$work/root
@@ -55,7 +55,7 @@ mirror=${CGPU_DEBIAN_MIRROR:-$(apt-get indextargets --format '$(SITE)' 'Created-
 	sed -n -E '/\/debian\/?$/{p;q}')}
 [ -n "$mirror" ] || die "this machine's apt knows no Debian mirror; set CGPU_DEBIAN_MIRROR"
 
-# What a machine needs to reach its mirror holds for the folder too.
+# The options by which this machine reaches its mirror are the folder's too.
 mmdebstrap_options=()
 while IFS= read -r line; do
 	mmdebstrap_options+=("--aptopt=$line")

@@ -5,7 +5,7 @@
 
 CGPU_TREE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 CGPU_CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/cgpu
-# What is built from this tree: build.sh fills it, the tests read it.
+# The folder of what is built from this tree: build.sh fills it, the tests read it.
 CGPU_BUILD=$CGPU_CACHE/build-$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)
 CGPU_STARTED=${CGPU_STARTED:-$(date +%s)}
 export CGPU_STARTED
@@ -74,7 +74,7 @@ link_folder() {
 	(
 		# The debug kernel's script installs a compiler there.
 		flock 8
-		# What is in its /tmp may go any moment: somebody may compile there.
+		# Files in its /tmp may go at any moment, because somebody may compile there.
 		mkdir "$2"
 		find "$1" -mindepth 1 -maxdepth 1 ! -name tmp -exec cp -al -t "$2" {} +
 		mkdir -m 1777 "$2/tmp"

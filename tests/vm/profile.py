@@ -101,8 +101,8 @@ def tree(symbols, addresses):
 
 
 def machine(folder, calls):
-    """What is printed by `bench --marked` with so many calls a round, the symbols of that boot and
-    the stretches."""
+    """The output of `bench --marked` with so many calls a round, the symbols of that boot and the
+    stretches."""
     root = subprocess.run(
         [HERE / "kernel-env.sh"], check=True, stdout=subprocess.PIPE, text=True
     ).stdout.strip()

@@ -31,7 +31,7 @@ class Memory:
 
 
 class Accounting:
-    """Who holds what."""
+    """The objects, and who holds them."""
 
     def __init__(self):
         # (client, handle): [parent's handle, GPU, memory, and of a client the descriptor it was

@@ -22,15 +22,15 @@ TRACES = HERE.parent / "traces"
 GIB = 1 << 30
 NO_MEMORY = "0x51"
 
-# What the PyTorch programs ask for in their end: twice the GPU's memory, rounded up to 2 MiB.
+# The PyTorch programs ask for this in their end: twice the GPU's memory, rounded up to 2 MiB.
 TWICE_THE_H200 = 300_219_891_712
 TWICE_THE_H100 = 170_034_987_008
 
 # Refused although a program asks for it: partitions of a GPU, whose descriptors a container does
 # not get.
 PARTITIONS = {"AMPERE_SMC_CONFIG_SESSION", "AMPERE_SMC_MONITOR_SESSION"}
-# What nvidia-smi -q is refused, since it is told of all tenants, and how often its recording asks
-# for it.
+# Calls that nvidia-smi -q is refused, because they report on all tenants, and how often its
+# recording makes them.
 WITHHELD = {
     "NV2080_CTRL_CMD_BUS_GET_PEX_UTIL_COUNTERS": (0x20801819, 4),
     "NV2080_CTRL_GPU_GET_NVENC_SW_SESSION_STATS": (0x2080016D, 1),
@@ -39,7 +39,7 @@ WITHHELD = {
 NOT_SUPPORTED = "0x56"
 # cgpu_uapi::refusal: why a call was refused.
 CAPABILITY, FORBIDDEN, PARAMETERS, PASSED_UNSEEN = 1, 3, 4, 5
-# What the driver refused as well: a Vulkan program, and one that asks for a subdevice that it has
+# The driver refused these as well: a Vulkan program, and one that asks for a subdevice that it has
 # freed.
 AS_RECORDED = {("NV_ESC_RM_IDLE_CHANNELS", FORBIDDEN), ("NV2080_CTRL_CMD_8165", PARAMETERS)}
 
@@ -55,7 +55,7 @@ class Case:
     traces: list
     # Limit, "" for the GPU's memory.
     mem: str
-    # What must hold beside `sound`; gets the report and the case.
+    # A check beside `sound`. It gets the report and the case.
     check: Callable
     direct: bool = False
     machine: tuple = H200
@@ -84,7 +84,7 @@ def is_withheld(mismatch):
 
 
 def sound(report, case):
-    """What holds for every replay."""
+    """The checks of every replay."""
     wrong = equal("kernel_warnings", report["kernel_warnings"], 0)
     wrong += equal("final_bytes", report["final_bytes"], 0)
     answered = (
@@ -153,7 +153,7 @@ def managed_16(report, _):
 
 
 def spill_1(report, _):
-    """What fits beside the context's objects is on the GPU, in whole blocks of 2 MiB."""
+    """The memory that fits beside the context's objects is on the GPU, in whole blocks of 2 MiB."""
     room = (GIB - report["peak_bytes"] - report["overhead_bytes"]) // (2 << 20) * (2 << 20)
     return managed(report, room, GIB - room, 0)
 
@@ -324,8 +324,8 @@ CASES = (
 
 
 def script(cases):
-    """What runs in the machine: the cases, one after the other, grouped by kind of machine. That it
-    is up and down again between them is checked by the guest's own functions."""
+    """The script that runs in the machine: the cases, one after the other, grouped by kind of
+    machine. The guest's own functions check that it is up and down again between them."""
     lines = [". /vm.conf", ". /guest-lib.sh"]
     loaded = H200
     for case in cases:

@@ -74,7 +74,7 @@ else
 	out=$(cat "$remembered" 2>/dev/null) || die "nothing was built yet"
 fi
 root=$(readlink -f "$out/root")
-# What the machine has for its driver: that one's module, the folder with its QEMU, devices.
+# The machine's driver: its module, the folder with its QEMU, devices.
 module=fake_nvidia qemu_root=$root HARDWARE=()
 case $driver in
 stand-in) ;;

@@ -126,7 +126,7 @@ fn pod(input: &[u8]) {
     let Ok(asked) = serde_json::from_slice::<AskedPod>(input) else {
         return;
     };
-    // What is passed over is not looked at, and need not be sound.
+    // A claim that is passed over is not looked at, and need not be sound.
     let Ok(pod) = serde_json::from_slice::<serde_json::Value>(input) else {
         return;
     };

@@ -289,8 +289,8 @@ pub fn prologue(branch: Branch) -> Vec<u8> {
         for (at, value) in words {
             put_u32(&mut params, *at, *value);
         }
-        // What happens, where, the call; the argument and the parameters; a driver that does its
-        // work.
+        // The event, its place and the call; the argument and the parameters; a driver that does
+        // its work.
         input.byte(0).byte(node).word(NV_ESC_RM_ALLOC);
         input.bytes(&outer).bytes(&params).byte(0);
     };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What calls cost: median microseconds of launches, allocations, copies and a program's start, as
+"""The cost of calls: median microseconds of launches, allocations, copies and a program's start, as
 JSON."""
 
 import ctypes

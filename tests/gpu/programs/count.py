@@ -74,12 +74,12 @@ def ends_of(kernel_s, part, turn_s, offset_s):
 
 
 class Told(Exception):
-    """What a program says."""
+    """The text that a program prints."""
 
 
 def share(kernel_s, part, turn_s, offset_s, seconds):
-    """What such a program says of its part of the GPU. It is told of the span shortly before it
-    begins, one second in."""
+    """The text that such a program prints of its part of the GPU. It is told of the span shortly
+    before that begins, one second in."""
 
     def say(rate, **_):
         raise Told(rate * kernel_s)

@@ -59,7 +59,7 @@ def decoding():
     x = torch.randn(Decoder.SEQUENCES, Decoder.WIDTH, device="cuda", dtype=torch.bfloat16)
     graph = torch.cuda.CUDAGraph()
     with torch.no_grad():
-        # What is made once is not part of the graph.
+        # Things that are made once are not part of the graph.
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(3):
                 layers(x)

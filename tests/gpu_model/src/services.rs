@@ -337,8 +337,8 @@ fn game(habit: Habit, work: Nanos, sleep: Nanos, programs: usize, others: usize)
     let without = came[others].longest_without;
     let share = others as f64 / (others + 1) as f64;
     let most = share + others as f64 * BURST_DEFAULT as f64 / GAME as f64;
-    // What is still queued when a program is taken to have stopped runs beside the other one, as
-    // the driver shares: this is not a burst's doing, and is told only.
+    // Kernels that are still queued when a program is taken to have stopped run beside the other
+    // one, as the driver shares. That is no effect of a burst, so it is printed and not judged.
     let is = if habit.depth > 1 {
         Is::Told
     } else {
