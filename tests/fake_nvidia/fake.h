@@ -71,8 +71,6 @@ struct fake_board {
 	u64 aperture;			/* bytes of BAR1 */
 	u32 bar1_kib, bar1_free_kib;	/* as FB_GET_INFO has it */
 	u32 bus_width, l2_bytes, ltcs, slices;
-	u32 architecture;
-	bool per_engine;		/* engineType of a group counts */
 };
 
 struct fake_gpu {
@@ -90,7 +88,7 @@ struct fake_gpu {
 	u64 tables;			/* page tables of UVM's */
 	u64 ranges;			/* and RM's, of ranges and spaces */
 	u64 pools;			/* of groups: fake_fifo.c */
-	u32 contexts, blocks;
+	u32 contexts;
 	u32 uvm_spaces;			/* that have it registered */
 	unsigned long *map, *scrub;	/* 2 MiB blocks: taken; just freed */
 	u32 map_bits;
@@ -100,7 +98,6 @@ struct fake_gpu {
 	struct page *bell;		/* FAKE_BELL_PAGES in a row */
 	struct page *rusd;
 	struct fake_engine *engine;
-	atomic_t usage;			/* open files */
 	struct cdev cdev;
 };
 
@@ -159,9 +156,7 @@ struct fake_file {
 	struct fake_file *ctl_file;	/* NV_ESC_REGISTER_FD */
 	struct file *ctl_filp;
 	u32 num_attached;
-	bool attached;
 	wait_queue_head_t wait;
-	bool event_pending;
 	struct fake_export *exports;	/* slots; NULL: not an export file */
 	u32 max_exports;
 	u32 export_device;		/* NV_MAX_DEVICES: none in particular */
@@ -216,7 +211,7 @@ struct fake_object {
 		struct { u32 share; } device;	/* hClientShare */
 		/* PERF_BOOST; its number below the device */
 		struct { bool boosted; u32 number; } subdevice;
-		struct { u32 notify, fd; } event;
+		struct { u32 fd; } event;
 	};
 };
 
@@ -247,7 +242,6 @@ struct fake_client {
 
 struct fake_sec {			/* API_SECURITY_INFO */
 	struct fake_file *file;		/* clientOSInfo */
-	struct fake_file *self;
 	bool admin;
 	bool kernel;			/* RS_PRIV_LEVEL_KERNEL: no file */
 };
@@ -267,7 +261,7 @@ void fake_place(struct fake_gpu *gpu);
 
 /* fake_main.c */
 extern struct fake_gpu *fake_gpus;
-extern unsigned int gpus, fail_open, slow_open_ms, first_client;
+extern unsigned int gpus, fail_open, slow_open_ms;
 extern struct file_operations nvidia_fops;
 extern const struct file_operations uvm_fops;
 extern struct cdev fake_cdev_ctl, fake_cdev_uvm;
@@ -278,7 +272,6 @@ struct fake_gpu *fake_gpu_by_instance(u32 instance);
 struct fake_gpu *fake_gpu_at(u32 domain, u8 bus, u8 slot);
 struct fake_gpu *fake_gpu_by_id(u32 id);
 struct fake_gpu *fake_gpu_by_uuid(const u8 *uuid);
-void *fake_alloc(size_t size);
 void *fake_zalloc(size_t size);
 void fake_free(const void *p);
 extern atomic64_t fake_bytes, fake_allocations;
@@ -298,6 +291,14 @@ void fake_map_reset(struct fake_file *file);
 u32 fake_map_add(int fd, struct fake_gpu *gpu, enum fake_place place,
 		 u64 start, u64 size, struct fake_mem *mem, bool write);
 
+/* A call whose parameters begin with its client's handle; returns its status. */
+typedef u32 fake_escape_fn(void *arg, const struct fake_sec *sec,
+			   struct fake_call *log);
+fake_escape_fn fake_vid_heap, fake_alloc_memory, fake_context_dma;
+fake_escape_fn fake_map_memory, fake_unmap_memory, fake_update_mapping;
+fake_escape_fn fake_map_dma, fake_unmap_dma, fake_dup, fake_share;
+fake_escape_fn fake_control, fake_idle_escape, fake_registry;
+
 /* fake_escape.c */
 u32 fake_rm_ioctl(struct fake_file *file, u32 nr, void *arg, u32 size,
 		  struct fake_call *log);
@@ -315,7 +316,6 @@ u32 fake_object_new(struct fake_client *client, struct fake_object *parent,
 void fake_object_free(struct fake_object *object);
 u32 fake_depend(struct fake_object *dependant, struct fake_object *target);
 u32 fake_client_new(const struct fake_sec *sec, u32 *handle);
-void fake_client_free(struct fake_client *client);
 /* Under rm_lock: it is about to be freed. */
 void fake_lookup_freed(const struct fake_object *o);
 void fake_file_cleanup(struct fake_file *file);
@@ -384,35 +384,18 @@ void fake_lazy_unmap(struct fake_mem *range, u64 at);
 void fake_managed_resident(struct fake_gpu *gpu, s64 by);
 void fake_managed_evicted(struct fake_gpu *gpu, u64 by);
 u64 fake_uvm_evict(struct fake_gpu *gpu, u64 want);
-u64 fake_uvm_alone(const struct fake_gpu *gpu);
 void fake_uvm_space(struct fake_gpu *gpu, bool more);
 int fake_heap_init(struct fake_gpu *gpu);
 void fake_heap_exit(struct fake_gpu *gpu);
 
-/* fake_vidheap.c */
-u32 fake_vid_heap(struct nvos32 *p, const struct fake_sec *sec,
-		  struct fake_call *log);
-u32 fake_alloc_memory(struct nvos02 *p, const struct fake_sec *sec,
-		      struct fake_call *log);
-u32 fake_context_dma(struct nvos39 *p, const struct fake_sec *sec,
-		     struct fake_call *log);
-
 /* fake_map.c */
 void fake_cpu_map_free(struct fake_gpu *gpu, struct fake_cpu_map *map);
 void fake_map_exit(void);
-void fake_map_memory(struct nvos33 *p, const struct fake_sec *sec);
-u32 fake_unmap_memory(struct nvos34 *p, const struct fake_sec *sec);
-u32 fake_update_mapping(struct nvos56 *p, const struct fake_sec *sec);
-u32 fake_map_dma(struct nvos46 *p, const struct fake_sec *sec);
-u32 fake_unmap_dma(struct nvos47 *p, const struct fake_sec *sec);
 
 /* fake_share.c */
-u32 fake_dup(struct nvos55 *p, const struct fake_sec *sec);
-u32 fake_share(struct nvos57 *p, const struct fake_sec *sec);
 u32 fake_share_inherited(struct fake_client *client,
 			 const struct nv_share_policy *policy);
 bool fake_may(struct fake_object *src, struct fake_client *dst, u32 mask);
-bool fake_may_dup(struct fake_object *src, struct fake_client *dst);
 bool fake_pid_owns(struct fake_object *src);
 bool fake_can_copy(const struct fake_class *class);
 void fake_describe(const struct fake_object *o, struct fake_export *e);
@@ -433,11 +416,13 @@ struct fake_ctrl {
 	struct fake_gpu *gpu;
 	u32 cmd, size;
 	void *params;
-	/* a buffer that the parameters point to: copied before and after */
-	void *extra, *extra2, *extra3;
-	u32 extra_size, extra2_size, extra3_size;
-	u64 extra_at, extra2_at, extra3_at;
-	bool extra_in, extra2_in;
+	/* buffers that the parameters point to: copied before, if `in`, and after */
+	struct fake_extra {
+		u64 at;
+		u32 size;
+		bool in;
+		void *data;
+	} extra[3];
 };
 struct fake_ctrl_entry {
 	u32 cmd, size;
@@ -445,24 +430,19 @@ struct fake_ctrl_entry {
 	u32 (*run)(struct fake_ctrl *c);	/* under rm_lock */
 };
 u32 fake_uuid(const struct fake_gpu *gpu, u32 flags, u8 *data);
-void fake_control(struct nvos54 *p, const struct fake_sec *sec,
-		  struct fake_call *log);
 extern const struct fake_ctrl_entry fake_ctrl_root[], fake_ctrl_gpu[];
 
 /* fake_wide.c */
-extern const struct fake_ctrl_entry fake_ctrl_wide[];
-u32 fake_idle(u32 hclient, u32 count, const u32 *clients, const u32 *channels);
-u32 fake_idle_escape(struct nvos30 *p, const struct fake_sec *sec);
-u32 fake_registry(struct nvos38 *p, const struct fake_sec *sec);
+const struct fake_ctrl_entry *fake_ctrl_wide(u32 cmd);
 void fake_null_pointer(void);
 void fake_firmware_told(void);
 void fake_mapped_by(bool administrator);
 void fake_register_read(void);
 void fake_gss(struct fake_client *client);
-void fake_settings_show(struct seq_file *m);
-void fake_boosts_show(struct seq_file *m);
+int fake_settings_show(struct seq_file *m, void *v);
+int fake_boosts_show(struct seq_file *m, void *v);
 void fake_boost_end(struct fake_object *o);
-void fake_clients_show(struct seq_file *m);
+int fake_clients_show(struct seq_file *m, void *v);
 
 /* fake_fifo.c; all under rm_lock */
 struct fake_group;
@@ -497,21 +477,19 @@ void fake_engine_drain(struct fake_gpu *gpu);
 void fake_engine_waits(struct fake_gpu *gpu, u32 group, bool waits);
 u32 fake_engine_sample(struct fake_gpu *gpu, u32 index, u64 *stamp, pid_t *pid,
 		       u32 *busy);
-void fake_engine_show(struct seq_file *m);
+int fake_engine_show(struct seq_file *m, void *v);
 int fake_engine_init(struct fake_gpu *gpu);
 void fake_engine_exit(struct fake_gpu *gpu);
 
 /* fake_event.c */
 u32 fake_os_event(struct fake_file *file, struct nv_os_event *p, bool add);
 bool fake_os_event_exists(u32 client, u32 fd);
-bool fake_os_event_signal(u32 client, u32 fd);
 u32 fake_os_events_count(u32 client);
 void fake_os_events_of_client(u32 client);
 void fake_os_events_of_file(struct fake_file *file);
 
 /* fake_uvm.c, fake_uvm_range.c */
 void fake_uvm_touch(struct fake_gpu *gpu, u64 base, u64 length);
-long fake_uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 
 /* fake_answers.c */
 #define ANSWER_ESCAPE	1
@@ -523,21 +501,21 @@ u32 fake_answer_size(u32 kind, u32 cmd);
 int fake_answers_load(const u8 *blob, size_t size);
 void fake_answers_clear(void);
 void fake_unanswered(u32 kind, u32 cmd, u32 size);
-void fake_unanswered_show(struct seq_file *m);
+int fake_unanswered_show(struct seq_file *m, void *v);
 void fake_unanswered_clear(void);
-void fake_answers_show(struct seq_file *m);
+int fake_answers_show(struct seq_file *m, void *v);
 
 /* fake_log.c */
 u64 fake_sum(const void *bytes, u32 size);
 void fake_log(const struct fake_call *call);
-void fake_log_show(struct seq_file *m);
+int fake_log_show(struct seq_file *m, void *v);
 void fake_log_clear(void);
 int fake_log_init(void);
 void fake_log_exit(void);
 
 /* fake_debugfs.c */
 enum fake_node { NODE_CTL, NODE_UVM, NODE_GPU0 };
-void fake_count_open(int node, struct inode *inode, int result);
+void fake_count_open(int node, int result);
 void fake_count_close(int node);
 int fake_debugfs_init(void);
 void fake_debugfs_exit(void);

@@ -390,7 +390,6 @@ static u32 make_event(struct fake_object *o, struct nv_event_params *p,
 	    p->class == NV01_EVENT_KERNEL_CALLBACK_EX)
 		return sec->admin ? NV_ERR_NOT_SUPPORTED :
 				    NV_ERR_INSUFFICIENT_PERMISSIONS;
-	o->event.notify = p->notify_index;
 	o->event.fd = p->data;
 	if (!fake_os_event_exists(o->client->handle, o->event.fd))
 		return NV_ERR_INVALID_EVENT;

@@ -251,7 +251,7 @@ out:
 	mutex_unlock(&lock);
 }
 
-void fake_unanswered_show(struct seq_file *m)
+int fake_unanswered_show(struct seq_file *m, void *v)
 {
 	static const char * const names[] = { "", "escape", "control", "uvm" };
 	struct unanswered *u;
@@ -262,6 +262,7 @@ void fake_unanswered_show(struct seq_file *m)
 		seq_printf(m, "%s 0x%08x size %u: %llu\n", names[u->kind],
 			   u->cmd, u->size, u->count);
 	mutex_unlock(&lock);
+	return 0;
 }
 
 void fake_unanswered_clear(void)
@@ -277,10 +278,11 @@ void fake_unanswered_clear(void)
 	mutex_unlock(&lock);
 }
 
-void fake_answers_show(struct seq_file *m)
+int fake_answers_show(struct seq_file *m, void *v)
 {
 	mutex_lock(&lock);
 	seq_printf(m, "entries: %u\nused: %u\nbytes: %llu\n", entries, used,
 		   bytes);
 	mutex_unlock(&lock);
+	return 0;
 }

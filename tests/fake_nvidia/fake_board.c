@@ -12,7 +12,7 @@
 
 static char *model = "h200";
 module_param(model, charp, 0444);
-MODULE_PARM_DESC(model, "h200, h100 or turing: whose figures the GPUs have");
+MODULE_PARM_DESC(model, "h200 or h100: whose figures the GPUs have");
 static bool neighbours;
 module_param(neighbours, bool, 0444);
 MODULE_PARM_DESC(neighbours, "GPUs sit side by side, as in the recorded machine of two");
@@ -25,7 +25,6 @@ static const struct fake_board boards[] = {
 		.bar1_kib = 0x10000000, .bar1_free_kib = 0x10000000,
 		.bus_width = 0x1780, .l2_bytes = 0x3c00000,
 		.ltcs = 0x18, .slices = 0x5e,
-		.architecture = 0x180, .per_engine = true,
 	}, {
 		.word = "h100", .name = "NVIDIA H100 80GB HBM3",
 		.device_id = 0x2330,
@@ -34,16 +33,6 @@ static const struct fake_board boards[] = {
 		.bar1_kib = 0x8000000, .bar1_free_kib = 0x7fff980,
 		.bus_width = 0x1400, .l2_bytes = 0x3200000,
 		.ltcs = 0x14, .slices = 0x50,
-		.architecture = 0x180, .per_engine = true,
-	}, {
-		/* a T4 as the driver's sources have it, the rest an H100's */
-		.word = "turing", .name = "Tesla T4", .device_id = 0x1eb8,
-		.fb_mib = 15360, .tax_kib = 491520,
-		.aperture = 0x2000000000ull,
-		.bar1_kib = 0x8000000, .bar1_free_kib = 0x7fff980,
-		.bus_width = 0x100, .l2_bytes = 0x400000,
-		.ltcs = 0x8, .slices = 0x10,
-		.architecture = 0x160, .per_engine = false,
 	},
 };
 

@@ -114,7 +114,7 @@ static const struct fake_ctrl_entry *lookup(u32 cmd)
 	if (!e)
 		e = lookup_in(fake_ctrl_gpu, cmd);
 	if (!e)
-		e = lookup_in(fake_ctrl_wide, cmd);
+		e = fake_ctrl_wide(cmd);
 	return e ?: lookup_in(sized, cmd);
 }
 
@@ -172,24 +172,23 @@ static u32 gss_legacy(struct nvos54 *p, const struct fake_sec *sec,
 	return status;
 }
 
-static u32 extra_in(void **buf, u64 at, u32 size, bool copy,
-		    const struct fake_sec *sec)
+static u32 extra_in(struct fake_extra *x, const struct fake_sec *sec)
 {
-	if (!size || !at)
+	if (!x->size || !x->at)
 		return NV_OK;
-	if (size > RMAPI_PARAM_COPY_MAX_PARAMS_SIZE)
+	if (x->size > RMAPI_PARAM_COPY_MAX_PARAMS_SIZE)
 		return NV_ERR_INVALID_ARGUMENT;
-	*buf = kvzalloc(size, GFP_KERNEL);
-	if (!*buf)
+	x->data = kvzalloc(x->size, GFP_KERNEL);
+	if (!x->data)
 		return NV_ERR_NO_MEMORY;
-	if (copy && !fake_copy_in(*buf, at, size, sec))
+	if (x->in && !fake_copy_in(x->data, x->at, x->size, sec))
 		return NV_ERR_INVALID_ADDRESS;
 	return NV_OK;
 }
 
-static u32 extra_out(void *buf, u64 at, u32 size, const struct fake_sec *sec)
+static u32 extra_out(struct fake_extra *x, const struct fake_sec *sec)
 {
-	if (buf && !fake_copy_out(at, buf, size, sec))
+	if (x->data && !fake_copy_out(x->at, x->data, x->size, sec))
 		return NV_ERR_INVALID_ADDRESS;
 	return NV_OK;
 }
@@ -224,16 +223,19 @@ out:
 	return status;
 }
 
-static u32 control(struct nvos54 *p, const struct fake_sec *sec,
-		   struct fake_call *log)
+u32 fake_control(void *arg, const struct fake_sec *sec, struct fake_call *log)
 {
+	struct nvos54 *p = arg;
 	const struct fake_ctrl_entry *e = lookup(p->cmd);
 	struct fake_ctrl c = {
 		.sec = sec, .log = log,
 		.cmd = p->cmd, .size = p->params_size,
 	};
+	struct fake_extra *x, *end = c.extra + ARRAY_SIZE(c.extra);
 	u32 status;
 
+	log->what = p->cmd;
+	look_without_lock(p->client, p->object);
 	if (!p->cmd || !(p->cmd & 0xffff))
 		return NV_OK;		/* NVXXXX_CTRL_CMD_NULL */
 	if (p->cmd & 0x8000)
@@ -255,45 +257,19 @@ static u32 control(struct nvos54 *p, const struct fake_sec *sec,
 	log->sum = fake_sum(c.params, p->params_size);
 	if (e && e->pre) {
 		status = e->pre(&c);
-		if (status == NV_OK)
-			status = extra_in(&c.extra, c.extra_at, c.extra_size,
-					  c.extra_in, sec);
-		if (status == NV_OK)
-			status = extra_in(&c.extra2, c.extra2_at,
-					  c.extra2_size, c.extra2_in, sec);
-		if (status == NV_OK)
-			status = extra_in(&c.extra3, c.extra3_at,
-					  c.extra3_size, false, sec);
+		for (x = c.extra; status == NV_OK && x < end; x++)
+			status = extra_in(x, sec);
 		if (status != NV_OK)
 			goto out;
 	}
 	status = run(&c, e, p->client, p->object);
-	if (status == NV_OK)
-		status = extra_out(c.extra, c.extra_at, c.extra_size,
-				   sec);
-	if (status == NV_OK)
-		status = extra_out(c.extra2, c.extra2_at, c.extra2_size,
-				   sec);
-	if (status == NV_OK)
-		status = extra_out(c.extra3, c.extra3_at, c.extra3_size,
-				   sec);
+	for (x = c.extra; status == NV_OK && x < end; x++)
+		status = extra_out(x, sec);
 	if (fake_params_out(c.params, p->params, p->params_size, sec))
 		status = NV_ERR_INVALID_ADDRESS;
 out:
-	kvfree(c.extra);
-	kvfree(c.extra2);
-	kvfree(c.extra3);
+	for (x = c.extra; x < end; x++)
+		kvfree(x->data);
 	kvfree(c.params);
 	return status;
-}
-
-void fake_control(struct nvos54 *p, const struct fake_sec *sec,
-		  struct fake_call *log)
-{
-	log->what = p->cmd;
-	log->client = p->client;
-	log->object = p->object;
-	look_without_lock(p->client, p->object);
-	p->status = control(p, sec, log);
-	log->status = p->status;
 }

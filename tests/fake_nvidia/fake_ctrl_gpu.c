@@ -104,16 +104,14 @@ static u32 info_list_pre(struct fake_ctrl *c)
 
 	if (p->count > 4096)
 		return NV_ERR_INVALID_ARGUMENT;
-	c->extra_at = p->list;
-	c->extra_size = p->count * sizeof(struct index_data);
-	c->extra_in = true;
+	c->extra[0] = (struct fake_extra){ p->list, p->count * sizeof(struct index_data), true };
 	return NV_OK;
 }
 
 static u32 fb_info_v1(struct fake_ctrl *c)
 {
 	struct info_list *p = c->params;
-	struct index_data *list = c->extra;
+	struct index_data *list = c->extra[0].data;
 	u32 i, status = NV_OK;
 
 	if (p->count && !list)
@@ -128,7 +126,7 @@ static u32 fb_info_v1(struct fake_ctrl *c)
 static u32 info_list(struct fake_ctrl *c)
 {
 	struct info_list *p = c->params;
-	struct index_data *list = c->extra;
+	struct index_data *list = c->extra[0].data;
 	u32 i;
 
 	if (p->count && !list)
@@ -190,12 +188,11 @@ struct arch_info {			/* 0x20801701 */
 	u8 sub_revision;
 };
 
-/* kernel_mc.c:subdeviceCtrlCmdMcGetArchInfo(): as recorded on an H200,
- * but for the family */
+/* kernel_mc.c:subdeviceCtrlCmdMcGetArchInfo(): as recorded on an H200 */
 static u32 arch_info(struct fake_ctrl *c)
 {
 	*(struct arch_info *)c->params = (struct arch_info){
-		.architecture = fake_board->architecture, .revision = 0xa1, .sub_revision = 3,
+		.architecture = 0x180, .revision = 0xa1, .sub_revision = 3,
 	};
 	return NV_OK;
 }
@@ -337,19 +334,15 @@ static u32 channel_list_pre(struct fake_ctrl *c)
 
 	if (!p->count || p->count > 4096)
 		return NV_ERR_INVALID_ARGUMENT;
-	c->extra_at = p->handles;
-	c->extra_size = p->count * 4;
-	c->extra_in = true;
-	c->extra2_at = p->channels;
-	c->extra2_size = p->count * 4;
-	c->extra2_in = true;
+	c->extra[0] = (struct fake_extra){ p->handles, p->count * 4, true };
+	c->extra[1] = (struct fake_extra){ p->channels, p->count * 4, true };
 	return NV_OK;
 }
 
 static u32 channel_list(struct fake_ctrl *c)
 {
 	struct channel_list *p = c->params;
-	u32 *handles = c->extra, *ids = c->extra2, i;
+	u32 *handles = c->extra[0].data, *ids = c->extra[1].data, i;
 
 	if (!handles || !ids)
 		return NV_ERR_INVALID_ARGUMENT;

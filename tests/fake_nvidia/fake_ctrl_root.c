@@ -21,12 +21,9 @@ static u32 build_version_pre(struct fake_ctrl *c)
 
 	if (p->size > 4096)
 		return NV_ERR_INVALID_ARGUMENT;
-	c->extra_at = p->driver;
-	c->extra2_at = p->version;
-	c->extra3_at = p->title;
-	c->extra_size = p->size;
-	c->extra2_size = p->size;
-	c->extra3_size = p->size;
+	c->extra[0] = (struct fake_extra){ p->driver, p->size };
+	c->extra[1] = (struct fake_extra){ p->version, p->size };
+	c->extra[2] = (struct fake_extra){ p->title, p->size };
 	return NV_OK;
 }
 
@@ -34,12 +31,11 @@ static u32 build_version(struct fake_ctrl *c)
 {
 	struct build_version *p = c->params;
 
-	if (!p->size || !c->extra || !c->extra2 || !c->extra3)
+	if (!p->size || !c->extra[0].data || !c->extra[1].data || !c->extra[2].data)
 		return NV_ERR_INVALID_ARGUMENT;
-	strscpy(c->extra, fake_version, p->size);
-	strscpy(c->extra2, "rel/gpu_drv/r580/r580_00-159", p->size);
-	strscpy(c->extra3, "NVIDIA UNIX Open Kernel Module for x86_64",
-		p->size);
+	strscpy(c->extra[0].data, fake_version, p->size);
+	strscpy(c->extra[1].data, "rel/gpu_drv/r580/r580_00-159", p->size);
+	strscpy(c->extra[2].data, "NVIDIA UNIX Open Kernel Module for x86_64", p->size);
 	p->changelist = 0;
 	p->official = 0x0242246f;
 	return NV_OK;

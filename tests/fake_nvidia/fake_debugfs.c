@@ -15,7 +15,7 @@ static struct {
 	atomic64_t opens, closes, failed;
 } counts[NODE_GPU0 + NV_MAX_MINORS];
 
-void fake_count_open(int node, struct inode *inode, int result)
+void fake_count_open(int node, int result)
 {
 	if (node >= ARRAY_SIZE(counts))
 		return;
@@ -48,8 +48,7 @@ static int opens_show(struct seq_file *m, void *v)
 		u64 closes = atomic64_read(&counts[i].closes);
 
 		node_name(i, n);
-		seq_printf(m, "%s_open: %lld\n%s_opens: %llu\n%s_closes: %llu\n%s_failed: %llu\n",
-			   n, (s64)(opens - closes), n, opens, n, closes, n,
+		seq_printf(m, "%s_open: %lld\n%s_failed: %llu\n", n, (s64)(opens - closes), n,
 			   (u64)atomic64_read(&counts[i].failed));
 	}
 	return 0;
@@ -71,10 +70,8 @@ static int gpus_show(struct seq_file *m, void *v)
 	for (i = 0; i < gpus; i++) {
 		struct fake_gpu *g = &fake_gpus[i];
 
-		seq_printf(m, "gpu%u_minor: %u\ngpu%u_device_instance: %u\ngpu%u_gpu_id: 0x%x\ngpu%u_uuid: %pUb\ngpu%u_pci: %04x:%02x:%02x.0\n",
-			   i, g->minor, i, g->device_instance, i, g->gpu_id,
-			   i, g->uuid, i, g->pci_domain, g->pci_bus,
-			   g->pci_slot);
+		seq_printf(m, "gpu%u_device_instance: %u\ngpu%u_gpu_id: 0x%x\ngpu%u_uuid: %pUb\n",
+			   i, g->device_instance, i, g->gpu_id, i, g->uuid);
 	}
 	return 0;
 }
@@ -86,37 +83,20 @@ static int heap_show(struct seq_file *m, void *v)
 
 	for (i = 0; i < gpus; i++) {
 		struct fake_gpu *g = &fake_gpus[i];
-		u64 used, overhead, managed, peak, other, resident, evicted;
-		u64 tables, ranges, pools;
-		u64 alone;
-		u32 contexts, blocks;
+		u64 free = fake_heap_free(g);
 
 		spin_lock(&g->lock);
-		used = g->used;
-		overhead = fake_overhead(g);
-		managed = g->managed;
-		peak = g->peak;
-		other = g->other;
-		resident = g->resident;
-		evicted = g->evicted;
-		tables = g->tables;
-		ranges = g->ranges;
-		pools = g->pools;
-		alone = fake_uvm_alone(g);
-		contexts = g->contexts;
-		blocks = g->blocks;
+		seq_printf(m, "gpu%u_total_bytes: %llu\ngpu%u_free_bytes: %llu\ngpu%u_used_bytes: %llu\n",
+			   i, g->total, i, free, i, g->used);
+		seq_printf(m, "gpu%u_overhead_bytes: %llu\ngpu%u_pools_bytes: %llu\n",
+			   i, fake_overhead(g), i, g->pools);
+		seq_printf(m, "gpu%u_managed_bytes: %llu\ngpu%u_managed_resident_bytes: %llu\ngpu%u_managed_evicted_bytes: %llu\n",
+			   i, g->managed, i, g->resident, i, g->evicted);
+		seq_printf(m, "gpu%u_tables_bytes: %llu\ngpu%u_range_tables_bytes: %llu\n",
+			   i, g->tables, i, g->ranges);
+		seq_printf(m, "gpu%u_peak_bytes: %llu\ngpu%u_contexts: %u\n",
+			   i, g->peak, i, g->contexts);
 		spin_unlock(&g->lock);
-		seq_printf(m, "gpu%u_total_bytes: %llu\ngpu%u_heap_bytes: %llu\ngpu%u_free_bytes: %llu\n",
-			   i, g->total, i, g->heap, i, fake_heap_free(g));
-		seq_printf(m, "gpu%u_used_bytes: %llu\ngpu%u_overhead_bytes: %llu\ngpu%u_managed_bytes: %llu\ngpu%u_other_bytes: %llu\n",
-			   i, used, i, overhead, i, managed, i, other);
-		seq_printf(m, "gpu%u_managed_resident_bytes: %llu\ngpu%u_managed_evicted_bytes: %llu\n",
-			   i, resident, i, evicted);
-		seq_printf(m, "gpu%u_tables_bytes: %llu\ngpu%u_range_tables_bytes: %llu\ngpu%u_uvm_bytes: %llu\n",
-			   i, tables, i, ranges, i, alone);
-		seq_printf(m, "gpu%u_pools_bytes: %llu\n", i, pools);
-		seq_printf(m, "gpu%u_peak_bytes: %llu\ngpu%u_contexts: %u\ngpu%u_blocks: %u\n",
-			   i, peak, i, contexts, i, blocks);
 	}
 	return 0;
 }
@@ -151,31 +131,16 @@ static int objects_show(struct seq_file *m, void *v)
 	struct fake_client *client;
 	struct fake_object *o;
 	unsigned long i, j;
-	u64 clients = 0, objects = 0, disabled = 0;
-	struct xarray by_class;
+	u64 clients = 0, objects = 0;
 
-	/* Not DEFINE_XARRAY: lockdep wants a lock class that is static. */
-	xa_init(&by_class);
 	mutex_lock(&rm_lock);
 	xa_for_each(&fake_clients, i, client) {
 		clients++;
-		xa_for_each(&client->objects, j, o) {
-			u32 c = o->class->class;
-			unsigned long n;
-
+		xa_for_each(&client->objects, j, o)
 			objects++;
-			if (o->class->kind == KIND_CHANNEL)
-				disabled += o->channel.disabled;
-			n = xa_to_value(xa_load(&by_class, c) ?: xa_mk_value(0));
-			xa_store(&by_class, c, xa_mk_value(n + 1), GFP_KERNEL);
-		}
 	}
 	mutex_unlock(&rm_lock);
-	seq_printf(m, "clients: %llu\nobjects: %llu\nchannels_disabled: %llu\n",
-		   clients, objects, disabled);
-	xa_for_each(&by_class, i, o)
-		seq_printf(m, "class_0x%08lx: %lu\n", i, xa_to_value(o));
-	xa_destroy(&by_class);
+	seq_printf(m, "clients: %llu\nobjects: %llu\n", clients, objects);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(objects);
@@ -236,51 +201,10 @@ static int leaks_show(struct seq_file *m, void *v)
 }
 DEFINE_SHOW_ATTRIBUTE(leaks);
 
-static int read_log_show(struct seq_file *m, void *v)
-{
-	fake_log_show(m);
-	return 0;
-}
-
-static int settings_show(struct seq_file *m, void *v)
-{
-	fake_settings_show(m);
-	return 0;
-}
-DEFINE_SHOW_ATTRIBUTE(settings);
-
-static int boosts_show(struct seq_file *m, void *v)
-{
-	fake_boosts_show(m);
-	return 0;
-}
-DEFINE_SHOW_ATTRIBUTE(boosts);
-
-static int engine_show(struct seq_file *m, void *v)
-{
-	fake_engine_show(m);
-	return 0;
-}
-DEFINE_SHOW_ATTRIBUTE(engine);
-
-static int clients_show(struct seq_file *m, void *v)
-{
-	fake_clients_show(m);
-	return 0;
-}
-DEFINE_SHOW_ATTRIBUTE(clients);
-
-static int unanswered_show(struct seq_file *m, void *v)
-{
-	fake_unanswered_show(m);
-	return 0;
-}
-
-static int answers_show(struct seq_file *m, void *v)
-{
-	fake_answers_show(m);
-	return 0;
-}
+DEFINE_SHOW_ATTRIBUTE(fake_settings);
+DEFINE_SHOW_ATTRIBUTE(fake_boosts);
+DEFINE_SHOW_ATTRIBUTE(fake_engine);
+DEFINE_SHOW_ATTRIBUTE(fake_clients);
 
 static ssize_t read_log_write(struct file *filp, const char __user *buf,
 			      size_t n, loff_t *pos)
@@ -334,23 +258,6 @@ static const struct file_operations gpu_touch_fops = {
 	.owner = THIS_MODULE, .open = simple_open, .write = gpu_touch_write,
 };
 
-/* "CLIENT FD": the OS event of that pair happens */
-static ssize_t signal_write(struct file *filp, const char __user *buf,
-			    size_t n, loff_t *pos)
-{
-	char text[64] = {};
-	u32 client, fd;
-
-	if (n >= sizeof(text) || copy_from_user(text, buf, n) ||
-	    sscanf(text, "%i %i", &client, &fd) != 2)
-		return -EINVAL;
-	return fake_os_event_signal(client, fd) ? n : -ENOENT;
-}
-
-static const struct file_operations signal_fops = {
-	.owner = THIS_MODULE, .open = simple_open, .write = signal_write,
-};
-
 /* "MINOR": all mappings of that GPU's files are taken away */
 static ssize_t revoke_write(struct file *filp, const char __user *buf,
 			    size_t n, loff_t *pos)
@@ -368,25 +275,25 @@ static const struct file_operations revoke_fops = {
 	.owner = THIS_MODULE, .open = simple_open, .write = revoke_write,
 };
 
-#define WRITABLE(name)							\
+#define WRITABLE(name, show)						\
 static int name##_open(struct inode *inode, struct file *filp)		\
 {									\
-	return single_open(filp, name##_show, NULL);			\
+	return single_open(filp, show, NULL);				\
 }									\
 static const struct file_operations name##_fops = {			\
 	.owner = THIS_MODULE, .open = name##_open, .read = seq_read,	\
 	.llseek = seq_lseek, .release = single_release,			\
 	.write = name##_write,						\
 }
-WRITABLE(heap);
-WRITABLE(read_log);
-WRITABLE(unanswered);
+WRITABLE(heap, heap_show);
+WRITABLE(read_log, fake_log_show);
+WRITABLE(unanswered, fake_unanswered_show);
 
 static int answers_open(struct inode *inode, struct file *filp)
 {
 	if (filp->f_flags & O_TRUNC && filp->f_mode & FMODE_WRITE)
 		fake_answers_clear();
-	return single_open(filp, answers_show, NULL);
+	return single_open(filp, fake_answers_show, NULL);
 }
 
 static const struct file_operations answers_fops = {
@@ -402,17 +309,16 @@ int fake_debugfs_init(void)
 	debugfs_create_file("gpus", 0444, dir, NULL, &gpus_fops);
 	debugfs_create_file("heap", 0644, dir, NULL, &heap_fops);
 	debugfs_create_file("objects", 0444, dir, NULL, &objects_fops);
-	debugfs_create_file("clients", 0444, dir, NULL, &clients_fops);
-	debugfs_create_file("settings", 0444, dir, NULL, &settings_fops);
-	debugfs_create_file("boosts", 0444, dir, NULL, &boosts_fops);
-	debugfs_create_file("engine", 0444, dir, NULL, &engine_fops);
+	debugfs_create_file("clients", 0444, dir, NULL, &fake_clients_fops);
+	debugfs_create_file("settings", 0444, dir, NULL, &fake_settings_fops);
+	debugfs_create_file("boosts", 0444, dir, NULL, &fake_boosts_fops);
+	debugfs_create_file("engine", 0444, dir, NULL, &fake_engine_fops);
 	debugfs_create_file("work", 0200, dir, NULL, &fake_work_fops);
 	debugfs_create_file("opens", 0444, dir, NULL, &opens_fops);
 	debugfs_create_file("refs", 0444, dir, NULL, &refs_fops);
 	debugfs_create_file("leaks", 0444, dir, NULL, &leaks_fops);
 	debugfs_create_file("read_log", 0644, dir, NULL, &read_log_fops);
 	debugfs_create_file("unanswered", 0644, dir, NULL, &unanswered_fops);
-	debugfs_create_file("signal", 0200, dir, NULL, &signal_fops);
 	debugfs_create_file("revoke", 0200, dir, NULL, &revoke_fops);
 	debugfs_create_file("gpu_touch", 0200, dir, NULL, &gpu_touch_fops);
 	debugfs_create_file("answers", 0644, dir, NULL, &answers_fops);

@@ -408,7 +408,7 @@ static void show_client(struct seq_file *m, struct fake_gpu *gpu,
 			   a.waits);
 }
 
-void fake_engine_show(struct seq_file *m)
+int fake_engine_show(struct seq_file *m, void *v)
 {
 	struct fake_client *client;
 	unsigned long i;
@@ -431,6 +431,7 @@ void fake_engine_show(struct seq_file *m)
 			show_client(m, &fake_gpus[g], client);
 	}
 	mutex_unlock(&rm_lock);
+	return 0;
 }
 
 int fake_engine_init(struct fake_gpu *gpu)

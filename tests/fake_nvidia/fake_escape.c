@@ -75,203 +75,100 @@ static u32 rm_alloc(struct fake_file *file, void *arg, u32 size,
 	return NV_OK;
 }
 
-static u32 rm_free(struct nvos00 *p, const struct fake_sec *sec,
-		   struct fake_call *log)
+static u32 rm_free(void *arg, const struct fake_sec *sec, struct fake_call *log)
 {
+	struct nvos00 *p = arg;
+	u32 status;
+
 	mutex_lock(&rm_lock);
-	p->status = fake_free_object(p->root, p->old, sec);
+	status = fake_free_object(p->root, p->old, sec);
 	mutex_unlock(&rm_lock);
-	log->client = p->root;
-	log->object = p->old;
-	log->status = p->status;
-	return NV_OK;
+	return status;
 }
 
-static const struct {
+/* Nv01AllocObject(): an object without parameters */
+static u32 rm_alloc_object(void *arg, const struct fake_sec *sec, struct fake_call *log)
+{
+	struct nvos05 *p = arg;
+
+	return fake_alloc_object(p->root, p->parent, &p->new, p->class, 0, 0, sec, log);
+}
+
+#define CALL(type, object) sizeof(struct type), offsetof(struct type, status), \
+			   offsetof(struct type, object)
+
+static const struct escape {
 	u8 nr;
-	u16 size;
+	/* where these are; 0: the call knows. The client is the first word */
+	u16 size, status, object;
+	fake_escape_fn *run;		/* NULL: a recording has it */
 	bool gpu;			/* a GPU's file, else the control file */
 } escapes[] = {
-	{ NV_ESC_RM_ALLOC_MEMORY, sizeof(struct nvos02), true },
-	{ NV_ESC_RM_ALLOC_OBJECT, sizeof(struct nvos05), false },
-	{ NV_ESC_RM_FREE, sizeof(struct nvos00), false },
-	{ NV_ESC_RM_VID_HEAP_CONTROL, NVOS32_SIZE, false },
-	{ NV_ESC_RM_I2C_ACCESS, 32, true },
-	{ NV_ESC_RM_IDLE_CHANNELS, sizeof(struct nvos30), false },
-	{ NV_ESC_RM_MAP_MEMORY, sizeof(struct nvos33), false },
-	{ NV_ESC_RM_UNMAP_MEMORY, sizeof(struct nvos34), false },
-	{ NV_ESC_RM_ACCESS_REGISTRY, sizeof(struct nvos38), false },
-	{ NV_ESC_RM_ALLOC_CONTEXT_DMA2, sizeof(struct nvos39), false },
-	{ NV_ESC_RM_MAP_MEMORY_DMA, sizeof(struct nvos46), false },
-	{ NV_ESC_RM_UNMAP_MEMORY_DMA, sizeof(struct nvos47), false },
-	{ NV_ESC_RM_BIND_CONTEXT_DMA, 16, false },
-	{ NV_ESC_RM_DUP_OBJECT, sizeof(struct nvos55), false },
-	{ NV_ESC_RM_SHARE, sizeof(struct nvos57), false },
-	{ NV_ESC_STATUS_CODE, sizeof(struct nv_status_code), false },
-	{ NV_ESC_RM_CONTROL, sizeof(struct nvos54), false },
-	{ NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO, sizeof(struct nvos56), false },
+	{ NV_ESC_RM_ALLOC_MEMORY, sizeof(struct nvos02), offsetof(struct nvos02, status),
+	  0, fake_alloc_memory, true },
+	{ NV_ESC_RM_ALLOC_OBJECT, CALL(nvos05, new), rm_alloc_object },
+	{ NV_ESC_RM_FREE, CALL(nvos00, old), rm_free },
+	{ NV_ESC_RM_VID_HEAP_CONTROL, NVOS32_SIZE, offsetof(struct nvos32, status),
+	  0, fake_vid_heap },
+	{ NV_ESC_RM_I2C_ACCESS, .size = 32, .gpu = true },
+	{ NV_ESC_RM_IDLE_CHANNELS, CALL(nvos30, channel), fake_idle_escape },
+	{ NV_ESC_RM_MAP_MEMORY, CALL(nvos33, memory), fake_map_memory },
+	{ NV_ESC_RM_UNMAP_MEMORY, CALL(nvos34, memory), fake_unmap_memory },
+	{ NV_ESC_RM_ACCESS_REGISTRY, CALL(nvos38, object), fake_registry },
+	{ NV_ESC_RM_ALLOC_CONTEXT_DMA2, CALL(nvos39, new), fake_context_dma },
+	{ NV_ESC_RM_MAP_MEMORY_DMA, CALL(nvos46, memory), fake_map_dma },
+	{ NV_ESC_RM_UNMAP_MEMORY_DMA, CALL(nvos47, memory), fake_unmap_dma },
+	{ NV_ESC_RM_BIND_CONTEXT_DMA, .size = 16 },
+	{ NV_ESC_RM_DUP_OBJECT, CALL(nvos55, object), fake_dup },
+	{ NV_ESC_RM_SHARE, CALL(nvos57, object), fake_share },
+	{ NV_ESC_RM_CONTROL, CALL(nvos54, object), fake_control },
+	{ NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO, CALL(nvos56, memory), fake_update_mapping },
 };
 
-static u32 admitted(const struct fake_file *file, u32 nr, u32 size)
+/* escape.c asks nobody, and so it is of any adapter. */
+static u32 status_code(struct nv_status_code *p)
 {
-	u32 i;
-
-	if (nr == NV_ESC_RM_ALLOC)
-		return size == sizeof(struct nvos21) ||
-		       size == sizeof(struct nvos64) ?
-			NV_OK : NV_ERR_INVALID_ARGUMENT;
-	if (nr == NV_ESC_REGISTER_FD)
-		return size == 4 ? NV_OK : NV_ERR_INVALID_ARGUMENT;
-	for (i = 0; i < ARRAY_SIZE(escapes); i++)
-		if (escapes[i].nr == nr)
-			return escapes[i].size == size &&
-			       escapes[i].gpu == !file->ctl ?
-				NV_OK : NV_ERR_INVALID_ARGUMENT;
-	return NV_ERR_NOT_SUPPORTED;
+	p->status = NV_OK;
+	return fake_gpu_at(p->domain, p->bus, p->slot) ? NV_OK : NV_ERR_INVALID_ARGUMENT;
 }
 
 u32 fake_rm_ioctl(struct fake_file *file, u32 nr, void *arg, u32 size,
 		  struct fake_call *log)
 {
 	struct fake_sec sec = {
-		.self = file,
 		.file = READ_ONCE(file->ctl_file) ?: file,
 		.admin = capable(CAP_SYS_ADMIN),
 	};
-	u32 status = admitted(file, nr, size);
+	const struct escape *e;
 	int ret = 0;
 
-	if (status == NV_ERR_INVALID_ARGUMENT)
-		return status;
 	switch (nr) {
 	case NV_ESC_REGISTER_FD:
-		return register_fd(file, *(int *)arg);
+		return size == 4 ? register_fd(file, *(int *)arg) :
+				   NV_ERR_INVALID_ARGUMENT;
 	case NV_ESC_RM_ALLOC:
-		return rm_alloc(file, arg, size, &sec, log);
-	case NV_ESC_RM_FREE:
-		return rm_free(arg, &sec, log);
-	case NV_ESC_RM_CONTROL:
-		fake_control(arg, &sec, log);
-		return NV_OK;
-	case NV_ESC_RM_ALLOC_MEMORY: {
-		struct nvos02 *p = arg;
-
-		p->status = fake_alloc_memory(p, &sec, log);
-		log->status = p->status;
-		return NV_OK;
+		return size == sizeof(struct nvos21) || size == sizeof(struct nvos64) ?
+			rm_alloc(file, arg, size, &sec, log) : NV_ERR_INVALID_ARGUMENT;
+	case NV_ESC_STATUS_CODE:
+		return size == sizeof(struct nv_status_code) && file->ctl ?
+			status_code(arg) : NV_ERR_INVALID_ARGUMENT;
 	}
-	case NV_ESC_RM_VID_HEAP_CONTROL: {
-		struct nvos32 *p = arg;
-
-		p->status = fake_vid_heap(p, &sec, log);
-		log->status = p->status;
-		return NV_OK;
-	}
-	case NV_ESC_RM_ALLOC_OBJECT: {
-		struct nvos05 *p = arg;
-
-		/* Nv01AllocObject(): an object without parameters */
-		p->status = fake_alloc_object(p->root, p->parent, &p->new,
-					      p->class, 0, 0, &sec, log);
-		log->status = p->status;
-		return NV_OK;
-	}
-	case NV_ESC_RM_ALLOC_CONTEXT_DMA2: {
-		struct nvos39 *p = arg;
-
-		p->status = fake_context_dma(p, &sec, log);
-		log->status = p->status;
-		return NV_OK;
-	}
-	case NV_ESC_STATUS_CODE: {
-		struct nv_status_code *p = arg;
-
-		/* of any adapter: escape.c asks nobody */
-		if (!fake_gpu_at(p->domain, p->bus, p->slot))
+	for (e = escapes; e < escapes + ARRAY_SIZE(escapes); e++) {
+		if (e->nr != nr)
+			continue;
+		if (e->size != size || e->gpu == file->ctl)
 			return NV_ERR_INVALID_ARGUMENT;
-		p->status = NV_OK;
+		if (!e->run)
+			break;
+		log->client = *(u32 *)arg;
+		log->status = e->run(arg, &sec, log);
+		if (e->object)
+			log->object = *(u32 *)(arg + e->object);
+		*(u32 *)(arg + e->status) = log->status;
 		return NV_OK;
 	}
-	case NV_ESC_RM_IDLE_CHANNELS: {
-		struct nvos30 *p = arg;
-
-		p->status = fake_idle_escape(p, &sec);
-		log->status = p->status;
-		return NV_OK;
-	}
-	case NV_ESC_RM_ACCESS_REGISTRY: {
-		struct nvos38 *p = arg;
-
-		p->status = fake_registry(p, &sec);
-		log->client = p->client;
-		log->status = p->status;
-		return NV_OK;
-	}
-	case NV_ESC_RM_MAP_MEMORY: {
-		struct nvos33 *p = arg;
-
-		fake_map_memory(p, &sec);
-		log->client = p->client;
-		log->object = p->memory;
-		log->status = p->status;
-		return NV_OK;
-	}
-	case NV_ESC_RM_UNMAP_MEMORY: {
-		struct nvos34 *p = arg;
-
-		p->status = fake_unmap_memory(p, &sec);
-		log->client = p->client;
-		log->object = p->memory;
-		log->status = p->status;
-		return NV_OK;
-	}
-	case NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO: {
-		struct nvos56 *p = arg;
-
-		p->status = fake_update_mapping(p, &sec);
-		log->client = p->client;
-		log->object = p->memory;
-		log->status = p->status;
-		return NV_OK;
-	}
-	case NV_ESC_RM_MAP_MEMORY_DMA: {
-		struct nvos46 *p = arg;
-
-		p->status = fake_map_dma(p, &sec);
-		log->status = p->status;
-		return NV_OK;
-	}
-	case NV_ESC_RM_UNMAP_MEMORY_DMA: {
-		struct nvos47 *p = arg;
-
-		p->status = fake_unmap_dma(p, &sec);
-		log->status = p->status;
-		return NV_OK;
-	}
-	case NV_ESC_RM_DUP_OBJECT: {
-		struct nvos55 *p = arg;
-
-		log->peer = p->client_src;
-		log->parent = p->object_src;
-		p->status = fake_dup(p, &sec);
-		log->client = p->client;
-		log->object = p->object;
-		log->status = p->status;
-		return NV_OK;
-	}
-	case NV_ESC_RM_SHARE: {
-		struct nvos57 *p = arg;
-
-		p->status = fake_share(p, &sec);
-		log->client = p->client;
-		log->object = p->object;
-		log->status = p->status;
-		return NV_OK;
-	}
-	default:
-		if (fake_answer(ANSWER_ESCAPE, nr, arg, size, &ret, NULL))
-			return ret ? NV_ERR_INVALID_ARGUMENT : NV_OK;
-		fake_unanswered(ANSWER_ESCAPE, nr, size);
-		return NV_ERR_NOT_SUPPORTED;
-	}
+	if (fake_answer(ANSWER_ESCAPE, nr, arg, size, &ret, NULL))
+		return ret ? NV_ERR_INVALID_ARGUMENT : NV_OK;
+	fake_unanswered(ANSWER_ESCAPE, nr, size);
+	return NV_ERR_NOT_SUPPORTED;
 }

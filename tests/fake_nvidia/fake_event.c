@@ -74,21 +74,6 @@ bool fake_os_event_exists(u32 client, u32 fd)
 	return find(client, fd);
 }
 
-/* What an interrupt would do; for tests. */
-bool fake_os_event_signal(u32 client, u32 fd)
-{
-	struct os_event *e;
-
-	mutex_lock(&rm_lock);
-	e = find(client, fd);
-	if (e) {
-		WRITE_ONCE(e->file->event_pending, true);
-		wake_up_interruptible(&e->file->wait);
-	}
-	mutex_unlock(&rm_lock);
-	return e;
-}
-
 u32 fake_os_events_count(u32 client)
 {
 	struct os_event *e;

@@ -71,9 +71,6 @@ u32 fake_group_new(struct fake_gpu *gpu, u32 engine, pid_t pid,
 	u32 id;
 
 	lockdep_assert_held(&rm_lock);
-	/* an engine counts from Ampere on (kfifoIsPerRunlistChramSupportedInHw) */
-	if (!fake_board->per_engine)
-		engine = NV2080_ENGINE_TYPE_GRAPHICS;
 	group = fake_zalloc(sizeof(*group));
 	if (!group)
 		return NV_ERR_NO_MEMORY;

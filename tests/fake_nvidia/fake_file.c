@@ -89,7 +89,6 @@ static int nvidia_open(struct inode *inode, struct file *filp)
 		file->mapping.host = inode;
 		file->mapping.a_ops = inode->i_mapping->a_ops;
 		filp->f_mapping = &file->mapping;
-		atomic_inc(&gpu->usage);
 		mutex_lock(&open_files_lock);
 		list_add(&file->open, &open_files);
 		mutex_unlock(&open_files_lock);
@@ -98,7 +97,7 @@ static int nvidia_open(struct inode *inode, struct file *filp)
 	atomic_inc(&fake_files);
 	ret = 0;
 out:
-	fake_count_open(node, inode, ret);
+	fake_count_open(node, ret);
 	return ret;
 }
 
@@ -122,7 +121,6 @@ static int nvidia_close(struct inode *inode, struct file *filp)
 		mutex_lock(&open_files_lock);
 		list_del(&file->open);
 		mutex_unlock(&open_files_lock);
-		atomic_dec(&file->gpu->usage);
 	}
 	fake_count_close(ctl ? NODE_CTL : NODE_GPU0 + iminor(inode));
 	fake_free(file);
@@ -136,7 +134,7 @@ static __poll_t nvidia_poll(struct file *filp, poll_table *wait)
 
 	if (!(filp->f_flags & O_NONBLOCK))
 		poll_wait(filp, &file->wait, wait);
-	return xchg(&file->event_pending, false) ? EPOLLPRI | EPOLLIN : 0;
+	return 0;			/* no event ever happens */
 }
 
 /* nv.c:nv_get_file_private() */

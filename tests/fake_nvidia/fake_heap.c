@@ -42,7 +42,7 @@ static u64 table_pieces(const struct fake_gpu *gpu)
  * context (h200-nccl-b, on the GPU that the other process uses). A first
  * context was measured with it, and is counted with it.
  */
-u64 fake_uvm_alone(const struct fake_gpu *gpu)
+static u64 uvm_alone(const struct fake_gpu *gpu)
 {
 	return gpu->uvm_spaces && !gpu->contexts ?
 		(u64)FAKE_CONTEXT_SHARED_KIB << 10 : 0;
@@ -60,7 +60,7 @@ static u64 range_tables(const struct fake_gpu *gpu)
 static u64 heap_free(const struct fake_gpu *gpu)
 {
 	u64 taken = gpu->used + gpu->managed + gpu->other +
-		    fake_overhead(gpu) + fake_uvm_alone(gpu) +
+		    fake_overhead(gpu) + uvm_alone(gpu) +
 		    table_pieces(gpu) + range_tables(gpu);
 
 	return taken < gpu->heap ? gpu->heap - taken : 0;
@@ -176,7 +176,7 @@ bool fake_tables(struct fake_gpu *gpu, s64 by)
 	gpu->tables += by;
 	fits = by < 0 || gpu->used + gpu->managed + gpu->other +
 			 range_tables(gpu) + fake_overhead(gpu) +
-			 fake_uvm_alone(gpu) + table_pieces(gpu) <= gpu->heap;
+			 uvm_alone(gpu) + table_pieces(gpu) <= gpu->heap;
 	if (!fits)
 		gpu->tables -= by;
 	tell_rusd(gpu);
@@ -321,7 +321,6 @@ void fake_mem_put(struct fake_mem *mem)
 	if (mem->place == PLACE_VIDMEM) {
 		spin_lock(&gpu->lock);
 		gpu->used -= mem->size;
-		gpu->blocks--;
 		give_blocks(gpu, mem->offset, mem->size);
 		tell_rusd(gpu);
 		spin_unlock(&gpu->lock);
@@ -440,7 +439,6 @@ u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
 	mem->offset = page < 2ull << 20 ? ~0ull : take_blocks(gpu, size);
 	gpu->used += size;
 	gpu->peak = max(gpu->peak, gpu->used);
-	gpu->blocks++;
 	tell_rusd(gpu);
 	spin_unlock(&gpu->lock);
 

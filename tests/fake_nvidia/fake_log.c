@@ -42,7 +42,7 @@ void fake_log(const struct fake_call *call)
 	spin_unlock(&lock);
 }
 
-void fake_log_show(struct seq_file *m)
+int fake_log_show(struct seq_file *m, void *v)
 {
 	struct entry e;
 	u64 i, end;
@@ -63,6 +63,7 @@ void fake_log_show(struct seq_file *m)
 			   e.call.read, e.call.bytes, e.call.status,
 			   e.call.parent, e.call.peer, e.call.sum);
 	}
+	return 0;
 }
 
 void fake_log_clear(void)

@@ -16,18 +16,12 @@
 unsigned int gpus = 1;
 module_param(gpus, uint, 0444);
 MODULE_PARM_DESC(gpus, "number of GPUs, 1 to 16");
-static unsigned int fb_mib;
-module_param(fb_mib, uint, 0444);
-MODULE_PARM_DESC(fb_mib, "memory of each GPU in MiB (FB_GET_INFO 0x08), 0: as the model has");
 unsigned int fail_open;
 module_param(fail_open, uint, 0644);
 MODULE_PARM_DESC(fail_open, "every n-th open fails with EIO, 0: none");
 unsigned int slow_open_ms;
 module_param(slow_open_ms, uint, 0644);
 MODULE_PARM_DESC(slow_open_ms, "every open sleeps that long first");
-unsigned int first_client = 0xc1d00000;
-module_param(first_client, uint, 0444);
-MODULE_PARM_DESC(first_client, "the first RM client's handle, less 1");
 char *fake_version = FAKE_VERSION;
 module_param_named(version, fake_version, charp, 0444);
 MODULE_PARM_DESC(version, "what it says its version is; its calls stay those of 580");
@@ -70,45 +64,31 @@ struct fake_gpu *fake_gpu_by_minor(u32 minor)
 	return minor < gpus ? &fake_gpus[minor] : NULL;
 }
 
+#define FIND_GPU(gpu, is_it)						\
+	for (struct fake_gpu *gpu = fake_gpus; gpu < fake_gpus + gpus; gpu++)	\
+		if (is_it)						\
+			return gpu;					\
+	return NULL
+
 struct fake_gpu *fake_gpu_by_instance(u32 instance)
 {
-	u32 i;
-
-	for (i = 0; i < gpus; i++)
-		if (fake_gpus[i].device_instance == instance)
-			return &fake_gpus[i];
-	return NULL;
+	FIND_GPU(gpu, gpu->device_instance == instance);
 }
 
 struct fake_gpu *fake_gpu_at(u32 domain, u8 bus, u8 slot)
 {
-	u32 i;
-
-	for (i = 0; i < gpus; i++)
-		if (fake_gpus[i].pci_domain == domain &&
-		    fake_gpus[i].pci_bus == bus && fake_gpus[i].pci_slot == slot)
-			return &fake_gpus[i];
-	return NULL;
+	FIND_GPU(gpu, gpu->pci_domain == domain && gpu->pci_bus == bus &&
+		      gpu->pci_slot == slot);
 }
 
 struct fake_gpu *fake_gpu_by_id(u32 id)
 {
-	u32 i;
-
-	for (i = 0; i < gpus; i++)
-		if (fake_gpus[i].gpu_id == id)
-			return &fake_gpus[i];
-	return NULL;
+	FIND_GPU(gpu, gpu->gpu_id == id);
 }
 
 struct fake_gpu *fake_gpu_by_uuid(const u8 *uuid)
 {
-	u32 i;
-
-	for (i = 0; i < gpus; i++)
-		if (!memcmp(fake_gpus[i].uuid, uuid, 16))
-			return &fake_gpus[i];
-	return NULL;
+	FIND_GPU(gpu, !memcmp(gpu->uuid, uuid, 16));
 }
 
 static void gpu_exit(struct fake_gpu *gpu)
@@ -157,7 +137,7 @@ static int gpu_init(u32 minor)
 	spin_lock_init(&gpu->lock);
 	gpu->minor = minor;
 	fake_place(gpu);
-	gpu->total = (u64)fb_mib << 20;
+	gpu->total = (u64)fake_board->fb_mib << 20;
 	gpu->heap = gpu->total - ((u64)fake_board->tax_kib << 10);
 	gpu->bell = alloc_pages(GFP_KERNEL | __GFP_ZERO,
 				order_base_2(FAKE_BELL_PAGES));
@@ -186,10 +166,66 @@ static int add_cdev(struct cdev *cdev, dev_t dev,
 	return cdev_add(cdev, dev, 1);
 }
 
-static void free_gpus(void)
+static void del_cdev(struct cdev *cdev)
+{
+	if (cdev->ops)
+		cdev_del(cdev);
+}
+
+static u32 regions;			/* of those of start() */
+
+static int start(void)
+{
+	u32 i;
+	int ret = 0;
+
+	for (i = 0; i < gpus && !ret; i++)
+		ret = gpu_init(i);
+	ret = ret ?: fake_log_init() ?:
+	      register_chrdev_region(MKDEV(NV_MAJOR, 0), gpus, "nvidia");
+	if (ret)
+		return ret;
+	regions++;
+	ret = register_chrdev_region(MKDEV(NV_MAJOR, NV_MINOR_CTL), 1, "nvidiactl");
+	if (ret)
+		return ret;
+	regions++;
+	ret = alloc_chrdev_region(&fake_uvm_dev, 0, 2, "nvidia-uvm");
+	if (ret)
+		return ret;
+	regions++;
+	ret = fake_debugfs_init() ?: fake_procfs_init() ?:
+	      add_cdev(&fake_cdev_ctl, MKDEV(NV_MAJOR, NV_MINOR_CTL), &nvidia_fops) ?:
+	      add_cdev(&fake_cdev_uvm, fake_uvm_dev, &uvm_fops);
+	for (i = 0; i < gpus && !ret; i++)
+		ret = add_cdev(&fake_gpus[i].cdev, MKDEV(NV_MAJOR, i), &nvidia_fops);
+	return ret;
+}
+
+/* Nobody can call any more. */
+static void stop(void)
 {
 	u32 i;
 
+	for (i = 0; i < gpus; i++)
+		del_cdev(&fake_gpus[i].cdev);
+	del_cdev(&fake_cdev_uvm);
+	del_cdev(&fake_cdev_ctl);
+	fake_procfs_exit();
+	fake_debugfs_exit();
+	if (regions > 2)
+		unregister_chrdev_region(fake_uvm_dev, 2);
+	if (regions > 1)
+		unregister_chrdev_region(MKDEV(NV_MAJOR, NV_MINOR_CTL), 1);
+	if (regions > 0)
+		unregister_chrdev_region(MKDEV(NV_MAJOR, 0), gpus);
+}
+
+static void free_all(void)
+{
+	u32 i;
+
+	fake_log_exit();
 	for (i = 0; i < gpus; i++)
 		gpu_exit(&fake_gpus[i]);
 	kvfree(fake_gpus);
@@ -197,99 +233,34 @@ static void free_gpus(void)
 
 static int __init fake_init(void)
 {
-	u32 i, added = 0;
 	int ret = fake_board_init();
 
 	if (ret)
 		return ret;
-	if (!fb_mib)
-		fb_mib = fake_board->fb_mib;
-	if (gpus < 1 || gpus > NV_MAX_MINORS || fb_mib < 1024)
+	if (gpus < 1 || gpus > NV_MAX_MINORS)
 		return -EINVAL;
 	fake_gpus = kvcalloc(gpus, sizeof(*fake_gpus), GFP_KERNEL);
 	if (!fake_gpus)
 		return -ENOMEM;
-	for (i = 0; i < gpus; i++) {
-		ret = gpu_init(i);
-		if (ret)
-			goto err_gpus;
-	}
-	ret = fake_log_init();
-	if (ret)
-		goto err_gpus;
-	ret = register_chrdev_region(MKDEV(NV_MAJOR, 0), gpus, "nvidia");
-	if (ret)
-		goto err_log;
-	ret = register_chrdev_region(MKDEV(NV_MAJOR, NV_MINOR_CTL), 1,
-				     "nvidiactl");
-	if (ret)
-		goto err_region;
-	ret = alloc_chrdev_region(&fake_uvm_dev, 0, 2, "nvidia-uvm");
-	if (ret)
-		goto err_ctl_region;
-	ret = fake_debugfs_init();
-	if (ret)
-		goto err_uvm_region;
-	ret = fake_procfs_init();
-	if (ret)
-		goto err_debugfs;
-	ret = add_cdev(&fake_cdev_ctl, MKDEV(NV_MAJOR, NV_MINOR_CTL),
-		       &nvidia_fops);
-	if (ret)
-		goto err_procfs;
-	ret = add_cdev(&fake_cdev_uvm, fake_uvm_dev, &uvm_fops);
-	if (ret)
-		goto err_ctl;
-	for (; added < gpus; added++) {
-		ret = add_cdev(&fake_gpus[added].cdev, MKDEV(NV_MAJOR, added),
-			       &nvidia_fops);
-		if (ret)
-			goto err_cdevs;
+	ret = start();
+	if (ret) {
+		stop();
+		free_all();
+		return ret;
 	}
 	pr_info("fake_nvidia: %u GPU(s) of %u MiB, driver %s, nvidia-uvm major %u\n",
-		gpus, fb_mib, fake_version, MAJOR(fake_uvm_dev));
+		gpus, fake_board->fb_mib, fake_version, MAJOR(fake_uvm_dev));
 	return 0;
-
-err_cdevs:
-	while (added--)
-		cdev_del(&fake_gpus[added].cdev);
-	cdev_del(&fake_cdev_uvm);
-err_ctl:
-	cdev_del(&fake_cdev_ctl);
-err_procfs:
-	fake_procfs_exit();
-err_debugfs:
-	fake_debugfs_exit();
-err_uvm_region:
-	unregister_chrdev_region(fake_uvm_dev, 2);
-err_ctl_region:
-	unregister_chrdev_region(MKDEV(NV_MAJOR, NV_MINOR_CTL), 1);
-err_region:
-	unregister_chrdev_region(MKDEV(NV_MAJOR, 0), gpus);
-err_log:
-	fake_log_exit();
-err_gpus:
-	free_gpus();
-	return ret;
 }
 
 static void __exit fake_exit(void)
 {
 	u32 i;
 
-	for (i = 0; i < gpus; i++)
-		cdev_del(&fake_gpus[i].cdev);
-	cdev_del(&fake_cdev_uvm);
-	cdev_del(&fake_cdev_ctl);
-	fake_procfs_exit();
-	fake_debugfs_exit();
-	unregister_chrdev_region(fake_uvm_dev, 2);
-	unregister_chrdev_region(MKDEV(NV_MAJOR, NV_MINOR_CTL), 1);
-	unregister_chrdev_region(MKDEV(NV_MAJOR, 0), gpus);
+	stop();
 	fake_answers_clear();
 	fake_unanswered_clear();
 	fake_map_exit();
-	fake_log_exit();
 	WARN(atomic_read(&fake_files), "fake_nvidia: %d files not closed\n",
 	     atomic_read(&fake_files));
 	for (i = 0; i < gpus; i++)
@@ -298,7 +269,7 @@ static void __exit fake_exit(void)
 		     "fake_nvidia: GPU %u: %llu bytes, %llu managed, %u contexts left\n",
 		     i, fake_gpus[i].used, fake_gpus[i].managed,
 		     fake_gpus[i].contexts);
-	free_gpus();
+	free_all();
 	WARN(atomic64_read(&fake_allocations),
 	     "fake_nvidia: %lld structures (%lld bytes) leaked\n",
 	     atomic64_read(&fake_allocations), atomic64_read(&fake_bytes));

@@ -241,79 +241,79 @@ static u32 find(u32 hclient, u32 hdevice, u32 hmemory,
 	return NV_OK;
 }
 
-void fake_map_memory(struct nvos33 *p, const struct fake_sec *sec)
+u32 fake_map_memory(void *arg, const struct fake_sec *sec, struct fake_call *log)
 {
+	struct nvos33 *p = arg;
 	struct fake_object *o, *device;
 	u64 start, size;
+	u32 status;
 
 	mutex_lock(&rm_lock);
-	p->status = find(p->client, p->device, p->memory, sec, &o);
-	if (p->status == NV_OK) {
+	status = find(p->client, p->device, p->memory, sec, &o);
+	if (status == NV_OK) {
 		device = fake_object(o->client, p->device);
-		p->status = map_object(p, o, device ? device->gpu : o->gpu, sec);
+		status = map_object(p, o, device ? device->gpu : o->gpu, sec);
 	}
 	/* osapi.c: rm_kernel_rmapi_op */
 	if (sec->kernel)
 		slot_take(&start, &size);
 	mutex_unlock(&rm_lock);
+	return status;
 }
 
-u32 fake_unmap_memory(struct nvos34 *p, const struct fake_sec *sec)
+/* The mapping at an address, or NULL. */
+static struct fake_cpu_map *map_at(const struct fake_object *o, u64 address)
 {
+	struct fake_cpu_map *map;
+
+	list_for_each_entry(map, &o->maps, list)
+		if (map->address == address)
+			return map;
+	return NULL;
+}
+
+u32 fake_unmap_memory(void *arg, const struct fake_sec *sec, struct fake_call *log)
+{
+	struct nvos34 *p = arg;
 	struct fake_cpu_map *map;
 	struct fake_object *o;
 	u32 status;
 
 	mutex_lock(&rm_lock);
 	status = find(p->client, p->device, p->memory, sec, &o);
-	if (status != NV_OK)
-		goto out;
-	status = NV_ERR_OBJECT_NOT_FOUND;
-	list_for_each_entry(map, &o->maps, list) {
-		if (map->address != p->address)
-			continue;
+	map = status == NV_OK ? map_at(o, p->address) : NULL;
+	if (map)
 		fake_cpu_map_free(o->gpu, map);
-		status = NV_OK;
-		break;
-	}
-out:
+	else if (status == NV_OK)
+		status = NV_ERR_OBJECT_NOT_FOUND;
 	mutex_unlock(&rm_lock);
 	return status;
 }
 
 /* osapi.c:rm_update_device_mapping_info() */
-u32 fake_update_mapping(struct nvos56 *p, const struct fake_sec *sec)
+u32 fake_update_mapping(void *arg, const struct fake_sec *sec, struct fake_call *log)
 {
-	struct fake_cpu_map *map;
+	struct nvos56 *p = arg;
 	struct fake_client *client;
 	struct fake_object *o;
-	u32 status = NV_ERR_INVALID_CLIENT;
+	struct fake_cpu_map *map;
 
 	mutex_lock(&rm_lock);
 	/* the driver looks the client up without asking whose it is */
 	client = fake_client(p->client);
-	if (!client)
-		goto out;
-	status = NV_ERR_OBJECT_NOT_FOUND;
-	o = fake_object(client, p->memory);
-	if (!o)
-		goto out;
-	list_for_each_entry(map, &o->maps, list) {
-		if (map->address != p->old_address)
-			continue;
+	o = client ? fake_object(client, p->memory) : NULL;
+	map = o ? map_at(o, p->old_address) : NULL;
+	if (map)
 		map->address = p->new_address;
-		status = NV_OK;
-		break;
-	}
-out:
 	mutex_unlock(&rm_lock);
-	return status;
+	return map ? NV_OK : client ? NV_ERR_OBJECT_NOT_FOUND : NV_ERR_INVALID_CLIENT;
 }
 
 /* rmapi/mapping.c: GPU mappings are only counted as possible, but for the page
  * tables that they take */
-u32 fake_map_dma(struct nvos46 *p, const struct fake_sec *sec)
+u32 fake_map_dma(void *arg, const struct fake_sec *sec, struct fake_call *log)
 {
+	struct nvos46 *p = arg;
 	struct fake_object *o, *range;
 	u32 status;
 
@@ -348,8 +348,9 @@ out:
 
 /* mapping.c:_rmapiRmUnmapMemoryDma(): by address; the memory's handle is not
  * read, and Vulkan says 0 */
-u32 fake_unmap_dma(struct nvos47 *p, const struct fake_sec *sec)
+u32 fake_unmap_dma(void *arg, const struct fake_sec *sec, struct fake_call *log)
 {
+	struct nvos47 *p = arg;
 	struct fake_client *client;
 	struct fake_object *range;
 	u32 status;

@@ -25,7 +25,7 @@
 
 DEFINE_MUTEX(rm_lock);
 DEFINE_XARRAY(fake_clients);
-static u32 next_client;
+static u32 next_client = 0xc1d00000;
 
 struct fake_client *fake_client(u32 handle)
 {
@@ -193,8 +193,6 @@ u32 fake_client_new(const struct fake_sec *sec, u32 *handle)
 	if (!client)
 		return NV_ERR_NO_MEMORY;
 	if (!h) {
-		if (!next_client)
-			next_client = first_client;
 		do {
 			h = ++next_client;
 		} while (fake_client(h));
@@ -222,7 +220,7 @@ u32 fake_client_new(const struct fake_sec *sec, u32 *handle)
 	return NV_OK;
 }
 
-void fake_client_free(struct fake_client *client)
+static void free_client(struct fake_client *client)
 {
 	fake_object_free(client->root);
 	xa_erase(&fake_clients, client->handle);
@@ -244,7 +242,7 @@ void fake_file_cleanup(struct fake_file *file)
 	fake_exports_drop(file);
 	xa_for_each(&fake_clients, handle, client)
 		if (client->file == file)
-			fake_client_free(client);
+			free_client(client);
 	fake_os_events_of_file(file);
 	mutex_unlock(&rm_lock);
 }
@@ -263,7 +261,7 @@ u32 fake_free_object(u32 hclient, u32 hobject, const struct fake_sec *sec)
 	if (status != NV_OK)
 		return status;
 	if (hobject == hclient) {
-		fake_client_free(client);
+		free_client(client);
 		fake_os_events_of_client(hclient);
 		return NV_OK;
 	}

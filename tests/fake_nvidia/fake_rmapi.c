@@ -132,10 +132,11 @@ static void op(void *sp, void *cmd)
 		call->params.alloc.status = alloc(&call->params.alloc);
 		break;
 	case NV04_MAP_MEMORY:
-		fake_map_memory(&call->params.map, &kernel_sec);
+		call->params.map.status = fake_map_memory(&call->params.map, &kernel_sec, &log);
 		break;
 	case NV04_CONTROL:
-		fake_control(&call->params.control, &kernel_sec, &log);
+		call->params.control.status = fake_control(&call->params.control,
+							   &kernel_sec, &log);
 		break;
 	default:
 		WARN(1, "fake_nvidia: the stand-in lacks kernel operation %#x\n", call->op);

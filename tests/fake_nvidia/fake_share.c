@@ -73,7 +73,7 @@ bool fake_may(struct fake_object *src, struct fake_client *dst, u32 mask)
 	return granted && required;
 }
 
-bool fake_may_dup(struct fake_object *src, struct fake_client *dst)
+static bool may_dup(struct fake_object *src, struct fake_client *dst)
 {
 	return fake_may(src, dst, MASK_DUP);
 }
@@ -88,7 +88,7 @@ bool fake_pid_owns(struct fake_object *src)
 		.euid = current_euid(),
 	};
 
-	return fake_may_dup(src, &self);
+	return may_dup(src, &self);
 }
 
 bool fake_can_copy(const struct fake_class *class)
@@ -151,13 +151,16 @@ u32 fake_copy_object(struct fake_client *dst, u32 hparent, u32 *handle,
 	return NV_OK;
 }
 
-u32 fake_dup(struct nvos55 *p, const struct fake_sec *sec)
+u32 fake_dup(void *arg, const struct fake_sec *sec, struct fake_call *log)
 {
+	struct nvos55 *p = arg;
 	struct fake_client *dst, *src;
 	struct fake_export from = {};
 	struct fake_object *o;
 	u32 status, handle = p->object;
 
+	log->peer = p->client_src;
+	log->parent = p->object_src;
 	mutex_lock(&rm_lock);
 	src = fake_client(p->client_src);
 	if (!src) {
@@ -172,7 +175,7 @@ u32 fake_dup(struct nvos55 *p, const struct fake_sec *sec)
 		status = NV_ERR_OBJECT_NOT_FOUND;
 	else if (!fake_can_copy(o->class))
 		status = NV_ERR_INVALID_ARGUMENT;
-	else if (!fake_may_dup(o, dst))
+	else if (!may_dup(o, dst))
 		status = NV_ERR_INSUFFICIENT_PERMISSIONS;
 	else {
 		fake_describe(o, &from);
@@ -219,8 +222,9 @@ u32 fake_share_inherited(struct fake_client *client,
 		      ARRAY_SIZE(client->policy), policy);
 }
 
-u32 fake_share(struct nvos57 *p, const struct fake_sec *sec)
+u32 fake_share(void *arg, const struct fake_sec *sec, struct fake_call *log)
 {
+	struct nvos57 *p = arg;
 	struct fake_client *client;
 	struct fake_object *o;
 	u32 status;

@@ -60,7 +60,7 @@ static int uvm_open(struct inode *inode, struct file *filp)
 			ret = -ENOMEM;
 		}
 	}
-	fake_count_open(NODE_UVM, inode, ret);
+	fake_count_open(NODE_UVM, ret);
 	return ret;
 }
 
@@ -162,7 +162,6 @@ static u32 initialize(struct uvm_file *f, u64 flags)
 	init_rwsem(&s->lock);
 	s->ranges = RB_ROOT;
 	s->flags = flags;
-	s->mapping = &f->mapping;
 	INIT_LIST_HEAD(&s->channels);
 	xa_init_flags(&s->groups, XA_FLAGS_ALLOC1);
 	xa_init(&s->tables.users);
@@ -536,7 +535,7 @@ unknown:
 }
 
 /* uvm_api.h:__UVM_ROUTE_CMD_STACK and _ALLOC */
-long fake_uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
+static long uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
 	struct uvm_file *f = filp->private_data;
 	struct fake_call log = { .node = "uvm", .what = cmd, .nr = cmd & 0xff };
@@ -589,7 +588,7 @@ const struct file_operations uvm_fops = {
 	.owner = THIS_MODULE,
 	.open = uvm_open,
 	.release = uvm_release,
-	.unlocked_ioctl = fake_uvm_ioctl,
-	.compat_ioctl = fake_uvm_ioctl,
+	.unlocked_ioctl = uvm_ioctl,
+	.compat_ioctl = uvm_ioctl,
 	.mmap = fake_uvm_mmap,
 };

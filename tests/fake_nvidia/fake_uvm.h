@@ -62,7 +62,6 @@ struct va_space {
 	struct xarray groups;
 	struct table_users tables;
 	u64 next_group;
-	struct address_space *mapping;
 	struct list_head list;		/* of all, for debugfs gpu_touch */
 	pid_t tgid;
 };

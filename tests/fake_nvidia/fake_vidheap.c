@@ -173,14 +173,13 @@ out:
 }
 
 /* RmDeprecatedVidHeapControl() */
-u32 fake_vid_heap(struct nvos32 *p, const struct fake_sec *sec,
-		  struct fake_call *log)
+u32 fake_vid_heap(void *arg, const struct fake_sec *sec, struct fake_call *log)
 {
+	struct nvos32 *p = arg;
 	struct fake_client *client;
 	u32 status;
 
 	log->what = p->function;
-	log->client = p->root;
 	if (p->function == NVOS32_FUNCTION_ALLOC_OS_DESCRIPTOR)
 		return os_descriptor(p->root, p->parent, &p->u.osdesc.memory,
 				     p->u.osdesc.descriptor, p->u.osdesc.limit,
@@ -225,9 +224,9 @@ out:
  * beside the memory that it is over. Over class 0x70 it would be another of
  * that class, which is not modelled.
  */
-u32 fake_context_dma(struct nvos39 *p, const struct fake_sec *sec,
-		     struct fake_call *log)
+u32 fake_context_dma(void *arg, const struct fake_sec *sec, struct fake_call *log)
 {
+	struct nvos39 *p = arg;
 	struct nv_context_dma_params m = {
 		.subdevice = p->subdevice, .flags = p->flags,
 		.memory = p->memory, .offset = p->offset, .limit = p->limit,
@@ -238,7 +237,6 @@ u32 fake_context_dma(struct nvos39 *p, const struct fake_sec *sec,
 	u32 status;
 
 	log->what = p->class;
-	log->client = p->client;
 	mutex_lock(&rm_lock);
 	status = fake_client_validate(p->client, sec, &client);
 	if (status != NV_OK)
@@ -251,7 +249,6 @@ u32 fake_context_dma(struct nvos39 *p, const struct fake_sec *sec,
 	else
 		status = fake_construct(client, memory->parent->handle, &p->new,
 					class, &m, sec, log);
-	log->object = p->new;
 out:
 	mutex_unlock(&rm_lock);
 	return status;
@@ -307,14 +304,13 @@ static u32 local_user(struct nvos02 *p, struct fake_client *client,
 }
 
 /* RmDeprecatedAllocMemory(); escape.c treats the descriptor class itself */
-u32 fake_alloc_memory(struct nvos02 *p, const struct fake_sec *sec,
-		      struct fake_call *log)
+u32 fake_alloc_memory(void *arg, const struct fake_sec *sec, struct fake_call *log)
 {
+	struct nvos02 *p = arg;
 	struct fake_client *client;
 	u32 status, handle = p->new;
 
 	log->what = p->class;
-	log->client = p->root;
 	if (p->class == NV01_MEMORY_SYSTEM_OS_DESCRIPTOR) {
 		if (p->flags >> 8 & 15 || p->flags >> 30 != 1)
 			return NV_ERR_INVALID_FLAGS;

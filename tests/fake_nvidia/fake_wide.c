@@ -15,37 +15,39 @@
 /* nobody: the driver has it and says that it is not supported */
 enum right { ANYBODY, NICE, ADMIN, NOBODY };
 
+static u32 set(struct fake_ctrl *c);
+
 static const struct wide {
-	u32 cmd;
+	struct fake_ctrl_entry entry;
 	enum right right;
 	const char *name;
 } wide[] = {
-	{ 0x00000281, ANYBODY, "disable_nvlink_init" },
-	{ 0x00000285, NOBODY, "push_ucode_image" },
-	{ 0x0080170f, ANYBODY, "set_channel_properties" },
-	{ 0x00801714, ANYBODY, "fifo_idle_channels" },
-	{ 0x0080180a, ANYBODY, "dma_set_pte_info" },
-	{ 0x20800112, ANYBODY, "set_power" },
-	{ 0x20800174, ADMIN, "set_partitions" },
-	{ 0x208001a9, NOBODY, "mark_device_for_reset" },
-	{ 0x20800602, ANYBODY, "i2c_write_buffer" },
-	{ 0x20801115, NICE, "runlist_set_sched_policy" },
-	{ 0x20801116, ADMIN, "update_channel_info" },
-	{ 0x20801209, ANYBODY, "ctxsw_pm_bind" },
-	{ 0x2080205b, ANYBODY, "perf_set_powerstate" },
-	{ 0x2080206f, ANYBODY, "perf_rated_tdp" },
-	{ 0x20802092, ANYBODY, "perf_set_aux_power_state" },
-	{ 0x2080220a, ANYBODY, "rc_disable_watchdog" },
-	{ 0x2080220b, ANYBODY, "rc_enable_watchdog" },
-	{ 0x20803005, ADMIN, "nvlink_clear_counters" },
-	{ 0x208f0703, ANYBODY, "bif_config_reg_write" },
-	{ 0x208f050e, ANYBODY, "ecc_set_kill_ptr" },
-	{ 0x208f0511, ANYBODY, "ecc_set_write_kill" },
-	{ 0x208f1206, NOBODY, "inject_ctxsw_ucode_error" },
-	{ 0xa06c0107, NICE, "set_interleave_level" },
-	{ 0xa06c0110, ANYBODY, "make_realtime" },
-	{ 0xa06f0109, NICE, "set_channel_interleave_level" },
-	{ 0xb0cc0101, ANYBODY, "reserve_hwpm" },
+	{ { 0x00000281, 32, NULL, set }, ANYBODY, "disable_nvlink_init" },
+	{ { 0x00000285, 24, NULL, set }, NOBODY, "push_ucode_image" },
+	{ { 0x0080170f, 16, NULL, set }, ANYBODY, "set_channel_properties" },
+	{ { 0x00801714, 16396, NULL, set }, ANYBODY, "fifo_idle_channels" },
+	{ { 0x0080180a, 184, NULL, set }, ANYBODY, "dma_set_pte_info" },
+	{ { 0x20800112, 12, NULL, set }, ANYBODY, "set_power" },
+	{ { 0x20800174, 392, NULL, set }, ADMIN, "set_partitions" },
+	{ { 0x208001a9, 0, NULL, set }, NOBODY, "mark_device_for_reset" },
+	{ { 0x20800602, 276, NULL, set }, ANYBODY, "i2c_write_buffer" },
+	{ { 0x20801115, 8, NULL, set }, NICE, "runlist_set_sched_policy" },
+	{ { 0x20801116, 32, NULL, set }, ADMIN, "update_channel_info" },
+	{ { 0x20801209, 40, NULL, set }, ANYBODY, "ctxsw_pm_bind" },
+	{ { 0x2080205b, 4, NULL, set }, ANYBODY, "perf_set_powerstate" },
+	{ { 0x2080206f, 12, NULL, set }, ANYBODY, "perf_rated_tdp" },
+	{ { 0x20802092, 4, NULL, set }, ANYBODY, "perf_set_aux_power_state" },
+	{ { 0x2080220a, 0, NULL, set }, ANYBODY, "rc_disable_watchdog" },
+	{ { 0x2080220b, 0, NULL, set }, ANYBODY, "rc_enable_watchdog" },
+	{ { 0x20803005, 32, NULL, set }, ADMIN, "nvlink_clear_counters" },
+	{ { 0x208f0703, 8, NULL, set }, ANYBODY, "bif_config_reg_write" },
+	{ { 0x208f050e, 24, NULL, set }, ANYBODY, "ecc_set_kill_ptr" },
+	{ { 0x208f0511, 16, NULL, set }, ANYBODY, "ecc_set_write_kill" },
+	{ { 0x208f1206, 12, NULL, set }, NOBODY, "inject_ctxsw_ucode_error" },
+	{ { 0xa06c0107, 4, NULL, set }, NICE, "set_interleave_level" },
+	{ { 0xa06c0110, 1, NULL, set }, ANYBODY, "make_realtime" },
+	{ { 0xa06f0109, 4, NULL, set }, NICE, "set_channel_interleave_level" },
+	{ { 0xb0cc0101, 1, NULL, set }, ANYBODY, "reserve_hwpm" },
 };
 static atomic_t counts[ARRAY_SIZE(wide)];
 static atomic_t gss_calls, registry_reads, registers, null_pointers, administrators;
@@ -75,7 +77,7 @@ static u32 set(struct fake_ctrl *c)
 	u32 i, status;
 
 	for (i = 0; i < ARRAY_SIZE(wide); i++) {
-		if (wide[i].cmd != c->cmd)
+		if (wide[i].entry.cmd != c->cmd)
 			continue;
 		status = allowed(wide[i].right, c->sec);
 		if (status == NV_OK)
@@ -124,7 +126,7 @@ struct idle_channels {			/* 0x00000283 */
 static_assert(sizeof(struct idle_channels) == 48);
 
 /* kernel_idle_channels.c:RmIdleChannels(): of other clients' channels, none */
-u32 fake_idle(u32 hclient, u32 count, const u32 *clients, const u32 *channels)
+static u32 idle_all(u32 hclient, u32 count, const u32 *clients, const u32 *channels)
 {
 	u32 i, status = NV_OK;
 
@@ -151,30 +153,29 @@ static u32 idle_pre(struct fake_ctrl *c)
 
 	if (p->count > 4096)
 		return NV_ERR_INVALID_ARGUMENT;
-	c->extra_at = p->clients;
-	c->extra2_at = p->channels;
-	c->extra_size = c->extra2_size = p->count * 4;
-	c->extra_in = c->extra2_in = true;
+	c->extra[0] = (struct fake_extra){ p->clients, p->count * 4, true };
+	c->extra[1] = (struct fake_extra){ p->channels, p->count * 4, true };
 	return NV_OK;
 }
 
 static u32 idle(struct fake_ctrl *c)
 {
 	struct idle_channels *p = c->params;
-	u32 *clients = c->extra, *channels = c->extra2, status;
+	u32 *clients = c->extra[0].data, *channels = c->extra[1].data, status;
 
 	if (p->count && (!clients || !channels))
 		return NV_ERR_INVALID_ARGUMENT;
-	/* a control runs under the lock that fake_idle takes */
+	/* a control runs under the lock that idle_all takes */
 	mutex_unlock(&rm_lock);
-	status = fake_idle(c->client->handle, p->count, clients, channels);
+	status = idle_all(c->client->handle, p->count, clients, channels);
 	mutex_lock(&rm_lock);
 	return status;
 }
 
 /* rmapi_deprecated_misc.c:RmDeprecatedIdleChannels() */
-u32 fake_idle_escape(struct nvos30 *p, const struct fake_sec *sec)
+u32 fake_idle_escape(void *arg, const struct fake_sec *sec, struct fake_call *log)
 {
+	struct nvos30 *p = arg;
 	u32 *clients = NULL, *channels = NULL, size, status;
 
 	if (!p->count)
@@ -187,7 +188,7 @@ u32 fake_idle_escape(struct nvos30 *p, const struct fake_sec *sec)
 		status = fake_params_in((void **)&channels, p->channels,
 					size, sec);
 	if (status == NV_OK)
-		status = fake_idle(p->client, p->count, clients, channels);
+		status = idle_all(p->client, p->count, clients, channels);
 	kvfree(clients);
 	kvfree(channels);
 	return status;
@@ -198,8 +199,9 @@ u32 fake_idle_escape(struct nvos30 *p, const struct fake_sec *sec)
  * exists; it lets everybody read, and administrators write, what has a name.
  * Names and values are not kept: an unknown one reads as 0.
  */
-u32 fake_registry(struct nvos38 *p, const struct fake_sec *sec)
+u32 fake_registry(void *arg, const struct fake_sec *sec, struct fake_call *log)
 {
+	struct nvos38 *p = arg;
 	bool known;
 
 	mutex_lock(&rm_lock);
@@ -232,37 +234,23 @@ void fake_gss(struct fake_client *client)
 	atomic_inc(&gss_calls);
 }
 
-const struct fake_ctrl_entry fake_ctrl_wide[] = {
-	{ 0x00000281, 32, NULL, set },
+static const struct fake_ctrl_entry others[] = {
 	{ 0x00000283, 48, idle_pre, idle },
-	{ 0x00000285, 24, NULL, set },
-	{ 0x0080170f, 16, NULL, set },
-	{ 0x00801714, 16396, NULL, set },
-	{ 0x0080180a, 184, NULL, set },
-	{ 0x20800112, 12, NULL, set },
-	{ 0x20800174, 392, NULL, set },
-	{ 0x208001a9, 0, NULL, set },
-	{ 0x20800602, 276, NULL, set },
-	{ 0x20801115, 8, NULL, set },
-	{ 0x20801116, 32, NULL, set },
-	{ 0x20801209, 40, NULL, set },
 	{ 0x2080200a, 8, NULL, perf_boost },
-	{ 0x2080205b, 4, NULL, set },
-	{ 0x2080206f, 12, NULL, set },
-	{ 0x20802092, 4, NULL, set },
-	{ 0x2080220a, 0, NULL, set },
-	{ 0x2080220b, 0, NULL, set },
-	{ 0x20803005, 32, NULL, set },
-	{ 0x208f0703, 8, NULL, set },
-	{ 0x208f050e, 24, NULL, set },
-	{ 0x208f0511, 16, NULL, set },
-	{ 0x208f1206, 12, NULL, set },
-	{ 0xa06c0107, 4, NULL, set },
-	{ 0xa06c0110, 1, NULL, set },
-	{ 0xa06f0109, 4, NULL, set },
-	{ 0xb0cc0101, 1, NULL, set },
-	{ }
 };
+
+const struct fake_ctrl_entry *fake_ctrl_wide(u32 cmd)
+{
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(wide); i++)
+		if (wide[i].entry.cmd == cmd)
+			return &wide[i].entry;
+	for (i = 0; i < ARRAY_SIZE(others); i++)
+		if (others[i].cmd == cmd)
+			return &others[i];
+	return NULL;
+}
 
 /* Here the driver would use a null pointer, and the machine would end. */
 void fake_null_pointer(void)
@@ -284,7 +272,7 @@ void fake_mapped_by(bool administrator)
 }
 
 /* debugfs `settings`: how often each was set since the driver was loaded */
-void fake_settings_show(struct seq_file *m)
+int fake_settings_show(struct seq_file *m, void *v)
 {
 	u32 i;
 
@@ -295,18 +283,20 @@ void fake_settings_show(struct seq_file *m)
 		   atomic_read(&boosts), atomic_read(&gss_calls), atomic_read(&registry_reads),
 		   atomic_read(&registers), atomic_read(&null_pointers),
 		   atomic_read(&administrators), atomic_read(&firmware_told));
+	return 0;
 }
 
 /* debugfs `boosts` */
-void fake_boosts_show(struct seq_file *m)
+int fake_boosts_show(struct seq_file *m, void *v)
 {
 	seq_printf(m, "programs: %d\nkernel: %d\nboosted: %d\n",
 		   atomic_read(&boosts), atomic_read(&kernel_boosts),
 		   atomic_read(&boosted));
+	return 0;
 }
 
 /* debugfs `clients`: all that a test can see of a client, a line for each */
-void fake_clients_show(struct seq_file *m)
+int fake_clients_show(struct seq_file *m, void *v)
 {
 	struct fake_client *client;
 	struct fake_object *o;
@@ -341,4 +331,5 @@ void fake_clients_show(struct seq_file *m)
 			   maps, client->gss, shared);
 	}
 	mutex_unlock(&rm_lock);
+	return 0;
 }
