@@ -42,7 +42,7 @@ use super::base::{
     vma::{LockedVma, PageFault},
     wait::Completion,
 };
-use crate::policy::sched::Position;
+use crate::policy::sched::{Knocks, Position};
 use core::{ops::ControlFlow, ptr::NonNull};
 use doorbell::Doorbell;
 use files::{FileMappings, GatedFiles};
@@ -75,28 +75,9 @@ pub struct Gate {
 
 struct GateState {
     position: Position,
-    /// How often it was moved.
-    moves: u64,
-    /// When an access was last told of while it is shut, and how often it was moved by then.
-    told: (u64, u64),
+    knocks: Knocks,
     /// The event that wakes tasks which come now. There is one exactly while the gate is shut.
     opened: Option<Arc<Completion>>,
-}
-
-/// How long an access at a shut gate tells nothing new, nanoseconds.
-const TOLD_AGAIN: u64 = 1_000_000;
-
-impl GateState {
-    /// Whether an access while it is shut is to be told of; from then on it has been.
-    fn is_news(&mut self) -> bool {
-        let (moment, moves) = self.told;
-        let now = now();
-        if moves == self.moves && now.saturating_sub(moment) < TOLD_AGAIN {
-            return false;
-        }
-        self.told = (now, self.moves);
-        true
-    }
 }
 
 /// The result of an access at a gate.
@@ -112,8 +93,7 @@ impl Gate {
             pin_init!(Self {
                 state <- new_spinlock!(GateState {
                     position: Position::Open,
-                    moves: 0,
-                    told: (0, 0),
+                    knocks: Knocks::NONE,
                     opened: None,
                 }),
                 files <- GatedFiles::new(),
@@ -143,7 +123,7 @@ impl Gate {
         let mut state = self.state.lock();
         let was_open = state.position == Position::Open;
         state.position = position;
-        state.moves = state.moves.wrapping_add(1);
+        state.knocks.moved();
         let old = match (shut, &state.opened) {
             (true, Some(_)) => None,
             _ => core::mem::replace(&mut state.opened, new),
@@ -186,9 +166,8 @@ impl Gate {
         is_open
     }
 
-    /// An access to registers whose page is not there. `rang` tells of it. While the gate is shut
-    /// that is done once in [`TOLD_AGAIN`]: a program can make as many accesses as it likes, and
-    /// each one told of wakes the GPU's thread.
+    /// An access to registers whose page is not there. `rang` tells the scheduler of it; while the
+    /// gate is shut, only if that is news.
     fn touch(&self, rang: impl Fn()) -> Touched {
         loop {
             let mut state = self.state.lock();
@@ -197,8 +176,8 @@ impl Gate {
                 Position::Armed => None,
                 Position::Shut => state.opened.clone(),
             };
-            let moves = state.moves;
-            let is_news = opened.is_none() || state.is_news();
+            let moves = state.knocks.moves();
+            let is_news = opened.is_none() || state.knocks.is_news(now());
             drop(state);
             // Before anybody passes: what passes unheard of is not accounted for.
             if is_news {
@@ -208,7 +187,7 @@ impl Gate {
                 return Touched::Wait(opened);
             }
             let mut state = self.state.lock();
-            if state.moves == moves {
+            if state.knocks.moves() == moves {
                 state.position = Position::Open;
                 return Touched::Passed;
             }

@@ -80,6 +80,7 @@ mod doubt;
 mod fleet;
 mod habits;
 mod instance;
+mod knocks;
 mod lag;
 mod limit;
 mod parts;
@@ -106,6 +107,7 @@ pub use authority::{
 };
 pub use costs::Costs;
 pub use fleet::{NewChannel, Room};
+pub use knocks::Knocks;
 pub use limit::CALLS_PER_SECOND;
 pub use rules::{Misfit, Rules, Terms, BURST_DEFAULT, WHOLE};
 pub use samples::Sample;
