@@ -18,8 +18,9 @@
 //! can have such a task not run for long. The thread lends its priority to the holder of the first
 //! two ([`RtMutex`]), and the third is a spinlock, in which no task is taken off its processor.
 //!
-//! The thread holds `calls` over its calls into the driver. The interface is taken away only after
-//! such a call has ended. A program's call that uses the interface keeps it until the call ends.
+//! The interface is taken away only after the thread's call into the driver has ended, if it makes
+//! one ([`Conductor::wait_for_call`]). A program's call that uses the interface keeps it until the
+//! call ends.
 //!
 //! # Calls on programs' clients
 //!
@@ -27,8 +28,8 @@
 //! the thread shares the client's lock over a control of a program's group, as the program's own
 //! controls do. It does not wait for that lock, which a program can hold for long: it tries again
 //! later. A close of the client's file tells the scheduler that the client is leaving, and waits
-//! for the thread's call ([`Conductor::wait_for_visit`]). The client's channels run on until it is
-//! freed, and so the scheduler has them until then: it switches channels by a client of its own.
+//! for the thread's call in the same way. The client's channels run on until it is freed, and so
+//! the scheduler has them until then: it switches channels by a client of its own.
 //!
 //! [`ClientUse`]: crate::proxy::ClientUse
 
@@ -74,23 +75,20 @@ pub struct Conductor {
     /// The driver's kernel interface, while the GPU is open.
     #[pin]
     driver: SpinLock<Option<Arc<KernelClient>>>,
-    /// Held by the thread while it calls the driver.
+    /// The thread's calls into the driver.
     #[pin]
-    calls: Mutex<()>,
-    /// The thread's calls on clients of programs.
-    #[pin]
-    visits: SpinLock<Visits>,
+    calls: SpinLock<ThreadCalls>,
     /// One of them has ended.
     #[pin]
-    visit_ended: CondVar,
+    call_ended: CondVar,
     #[pin]
     alarm: Alarm,
     stopping: Atomic<bool>,
 }
 
-/// Calls of the thread's on clients of programs.
+/// Calls of the thread's into the driver.
 #[derive(Default)]
-struct Visits {
+struct ThreadCalls {
     under_way: bool,
     /// How many have ended.
     ended: u64,
@@ -115,9 +113,8 @@ impl Conductor {
                 instances <- new_mutex!(KVec::new()),
                 boosts <- RtMutex::new(Boosts::default()),
                 driver <- new_spinlock!(None),
-                calls <- new_mutex!(()),
-                visits <- new_spinlock!(Visits::default()),
-                visit_ended <- new_condvar!(),
+                calls <- new_spinlock!(ThreadCalls::default()),
+                call_ended <- new_condvar!(),
                 alarm <- Alarm::new(),
                 stopping: Atomic::new(false),
             }),
@@ -170,7 +167,7 @@ impl Conductor {
     /// under way. The caller drops it without a lock.
     pub fn release(&self) -> Option<Arc<KernelClient>> {
         let driver = self.driver.lock().take();
-        drop(self.calls.lock());
+        self.wait_for_call();
         self.boosts().detach();
         self.change(|scheduler, now| scheduler.set_mechanisms(now, Mechanisms::DOORBELL));
         driver
@@ -269,7 +266,7 @@ impl Conductor {
         self.boosts().remove(id);
         self.change(|scheduler, now| scheduler.remove(now, id));
         self.forget_hands(id);
-        self.wait_for_visit();
+        self.wait_for_call();
     }
 
     fn forget_hands(&self, id: InstanceId) {
@@ -281,13 +278,13 @@ impl Conductor {
         let _ = self.scheduler().event(now(), Event::ClientLeaving(client));
     }
 
-    /// Waits until the call on a program's client has ended that the thread is making, if it makes
-    /// one.
-    pub fn wait_for_visit(&self) {
-        let mut visits = self.visits.lock();
-        let ended = visits.ended;
-        while visits.under_way && visits.ended == ended {
-            self.visit_ended.wait(&mut visits);
+    /// Waits until the call into the driver has ended that the thread is making, if it makes one.
+    /// What was taken from the thread before, no later call of its uses.
+    pub fn wait_for_call(&self) {
+        let mut calls = self.calls.lock();
+        let ended = calls.ended;
+        while calls.under_way && calls.ended == ended {
+            self.call_ended.wait(&mut calls);
         }
     }
 
@@ -439,7 +436,35 @@ struct Hands<'a>(&'a Conductor);
 impl Hands<'_> {
     /// Calls the driver.
     fn call(&self, work: impl FnOnce(&KernelClient) -> Result<NvStatus>) -> Result<(), CallError> {
-        let _calls = self.0.calls.lock();
+        self.under_way().make(work)
+    }
+
+    /// Calls the driver for a program's group, which is not freed meanwhile.
+    fn call_for(
+        &self,
+        group: RmName,
+        work: impl FnOnce(&KernelClient) -> Result<NvStatus>,
+    ) -> Result<(), CallError> {
+        // First: who says that the client is leaving waits for the call afterwards.
+        let call = self.under_way();
+        let locks = self.0.locks_of(group)?;
+        let _shared = locks.try_share(group.client).ok_or(CallError::Busy)?;
+        call.make(work)
+    }
+
+    /// Begins a call.
+    fn under_way(&self) -> ThreadCall<'_> {
+        self.0.calls.lock().under_way = true;
+        ThreadCall(self.0)
+    }
+}
+
+/// The thread makes a call into the driver, or looks whether it may. Others
+/// [wait](Conductor::wait_for_call) until this is dropped.
+struct ThreadCall<'a>(&'a Conductor);
+
+impl ThreadCall<'_> {
+    fn make(&self, work: impl FnOnce(&KernelClient) -> Result<NvStatus>) -> Result<(), CallError> {
         // The interface was taken away this very moment.
         let driver = self.0.driver().ok_or(CallError::Unsupported)?;
         match work(&driver).map_err(|_| CallError::Failed)? {
@@ -452,38 +477,15 @@ impl Hands<'_> {
             _ => Err(CallError::Failed),
         }
     }
-
-    /// Calls the driver for a program's group, which is not freed meanwhile.
-    fn call_for(
-        &self,
-        group: RmName,
-        work: impl FnOnce(&KernelClient) -> Result<NvStatus>,
-    ) -> Result<(), CallError> {
-        // First: who says that the client is leaving waits for visits afterwards.
-        let _visit = Visit::begin(self.0);
-        let locks = self.0.locks_of(group)?;
-        let _shared = locks.try_share(group.client).ok_or(CallError::Busy)?;
-        self.call(work)
-    }
 }
 
-/// The thread makes a call on a program's client.
-struct Visit<'a>(&'a Conductor);
-
-impl<'a> Visit<'a> {
-    fn begin(conductor: &'a Conductor) -> Self {
-        conductor.visits.lock().under_way = true;
-        Self(conductor)
-    }
-}
-
-impl Drop for Visit<'_> {
+impl Drop for ThreadCall<'_> {
     fn drop(&mut self) {
-        let mut visits = self.0.visits.lock();
-        visits.under_way = false;
-        visits.ended = visits.ended.wrapping_add(1);
-        drop(visits);
-        self.0.visit_ended.notify_all();
+        let mut calls = self.0.calls.lock();
+        calls.under_way = false;
+        calls.ended = calls.ended.wrapping_add(1);
+        drop(calls);
+        self.0.call_ended.notify_all();
     }
 }
 

@@ -410,7 +410,7 @@ impl Tenant {
         });
         drop(state);
         for gpu in left.iter().flatten() {
-            gpu.conductor().wait_for_visit();
+            gpu.conductor().wait_for_call();
         }
     }
 
