@@ -23,7 +23,7 @@ use crate::{
     nvidia::{
         escape::Escape,
         fb,
-        handle::ClassId,
+        handle::{ClassId, ClientHandle},
         nvos::{card_info, version, Card},
         params::{self, arch_info, fifo_info, gid_info, gpu_info, gpu_name, id_info, nv2080},
         rusd,
@@ -43,7 +43,14 @@ use crate::{
     uapi::{self, put_text, Cause},
 };
 use core::fmt;
-use kernel::{prelude::*, str::CString, sync::Arc};
+use kernel::{
+    prelude::*,
+    str::CString,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+};
 use rm::{answer, check, escape, Rm, DEVICE};
 
 /// Major number of the control and GPU devices (`NV_MAJOR_DEVICE_NUMBER`, nv-chardev-numbers.h).
@@ -56,6 +63,9 @@ const CARDS: usize = 32;
 const HOSTS_PART: u64 = 2;
 /// [`version::CMD`]: tell the version (`NV_RM_API_VERSION_CMD_QUERY`, nv-ioctl.h).
 const VERSION_QUERY: u32 = 0x32;
+
+/// The number of the next handle of a client of the module's own.
+static NEXT_OWN: Atomic<u32> = Atomic::new(0);
 
 const NV20_SUBDEVICE_0: u32 = 0x2080;
 const RM_USER_SHARED_DATA: ClassId = ClassId(0x00de);
@@ -206,7 +216,7 @@ fn open(
 pub fn probe(assumed_branch: u32) -> Result<Found, Failure> {
     let control = open_control()?;
     let driver = find_driver(&control, assumed_branch)?;
-    let rm = Rm::new(&control, driver.tables)?;
+    let rm = Rm::new(&control, driver.tables, own_clients())?;
     let mut gpus = KVec::new();
     for card in &cards(&control)? {
         if gpus.len() == uapi::MAX_GPUS {
@@ -256,7 +266,7 @@ pub fn shared_data(
     gpu: &BackingFile,
 ) -> Result<Option<DriverPage>, Failure> {
     let control = open_control()?;
-    let rm = Rm::new(&control, driver.tables)?;
+    let rm = Rm::new(&control, driver.tables, own_clients())?;
     rm.device(gpu, facts.device_instance)?;
     let mut subdevice = [0; nv2080::SIZE];
     rm.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &mut subdevice)?;
@@ -277,6 +287,11 @@ pub fn shared_data(
     Ok(Some(DriverPage::of_mapping(&mapped)?))
 }
 
+/// Handles for a client of the module's own: the next ones, until one is free.
+fn own_clients() -> impl Iterator<Item = ClientHandle> {
+    (0..ClientHandle::COUNT).map(|_| ClientHandle::own(NEXT_OWN.fetch_add(1, Relaxed)))
+}
+
 /// A client of the kernel's own for a GPU that is open, and stays so while there is the client.
 pub fn kernel_client(
     driver: &Driver,
@@ -287,7 +302,8 @@ pub fn kernel_client(
     let within = |(start, length): (u64, u64)| move |frame: Frame| frame.is_within(start, length);
     let (branch, instance) = (driver.branch, facts.device_instance);
     let (registers, window) = (within(facts.registers), within(facts.window));
-    let client = KernelClient::new(gpu, version, branch, instance, registers, window)?;
+    let own = &mut own_clients();
+    let client = KernelClient::new(gpu, version, branch, instance, registers, window, own)?;
     Arc::new(client, GFP_KERNEL).map_err(|_| Missing::Memory)
 }
 

@@ -19,14 +19,7 @@ use crate::{
     registry::{Tenant, TenantFile, TenantNode, Unbalanced},
 };
 use core::ops::Range;
-use kernel::{
-    prelude::*,
-    sync::atomic::{Atomic, Relaxed},
-};
-
-/// The number of the next client's handle, of all tenants. No two calls get the same one, unless a
-/// million others are made during the first.
-static NEXT_CLIENT: Atomic<u32> = Atomic::new(0);
+use kernel::prelude::*;
 
 /// A call for a tenant. `C` is the process inside an ioctl on one of its files, or `()` for what
 /// the host's root changes.
@@ -202,12 +195,22 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         // The instance was destroyed while the call was under way.
         let driver = self.tenant.driver().ok_or(Errno::EINVAL)?;
         for _ in 0..ClientHandle::COUNT {
-            let client = ClientHandle::chosen(NEXT_CLIENT.fetch_add(1, Relaxed));
-            if !driver.is_client(client).map_err(errno)? {
-                return Ok(Some(client));
+            let client = self.tenant.give_client().map_err(errno)?;
+            match driver.is_client(client) {
+                Ok(false) => return Ok(Some(client)),
+                // A program of the host has chosen it.
+                Ok(true) => self.tenant.take_back_client(client),
+                Err(e) => {
+                    self.tenant.take_back_client(client);
+                    return Err(errno(e));
+                }
             }
         }
         Err(Errno::ENOMEM)
+    }
+
+    fn take_back_client(&mut self, client: ClientHandle) {
+        self.tenant.take_back_client(client);
     }
 
     fn is_client(&mut self, client: ClientHandle) -> Result<bool, Errno> {

@@ -56,6 +56,7 @@ mod boost;
 pub mod channel_limit;
 mod channels;
 mod charge;
+mod client_lists;
 mod count;
 mod cpu_mapping;
 mod demand;
@@ -100,6 +101,7 @@ pub use accounting::{lookup::Surroundings, structs::SplitTicket, Accounting};
 pub use audit::{AuditRecord, Audited, CallKind, Notice, Reason, BURST, INTERVAL_S, MOST_RECORDS};
 pub use boost::{Boost, BoostCall, Boosts, BOOST_STAYS};
 pub use channels::{ChannelChange, ChannelEvent};
+pub use client_lists::ClientLists;
 pub use event::{
     Alloc, AllocDone, DescriptorPlaces, ExportTicket, FreeTicket, ImportTicket, Map, MapTicket,
     PreemptionOrder, RefusalCause, RegisterTicket, RmMap, RmMapTicket, Ticket,

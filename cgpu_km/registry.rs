@@ -24,6 +24,7 @@
 //! the GPUs asks for them anew.
 
 mod admin;
+mod client_handles;
 mod driver_refusals;
 mod endpoint;
 mod gpu;
@@ -49,6 +50,7 @@ use crate::{
     uapi::{self, Cause, Name},
 };
 use admin::{Admin, GpuRecord, InstanceFaces, InstanceRecord, TenantFaces, TenantRecord};
+use client_handles::ClientHandles;
 use instance::InstanceNodes;
 use kernel::{
     new_mutex,
@@ -94,6 +96,7 @@ pub struct Registry {
     proc_root: Arc<ProcFolder>,
     settings: Settings,
     changes: Arc<Changes>,
+    client_handles: Arc<ClientHandles>,
 }
 
 /// The place of a new instance.
@@ -125,7 +128,7 @@ impl Registry {
         let nodes = HostNodes::register()?;
         let proxy_nodes = Cgpufs::register(c"cgpufs")?;
         let proc_root = Arc::new((settings.views.root)()?, GFP_KERNEL)?;
-        let changes = Changes::new()?;
+        let (changes, client_handles) = (Changes::new()?, ClientHandles::new()?);
         Arc::pin_init(
             pin_init!(Self {
                 admin <- new_mutex!(Admin {
@@ -141,6 +144,7 @@ impl Registry {
                 proc_root,
                 settings,
                 changes,
+                client_handles,
             }),
             GFP_KERNEL,
         )
@@ -292,6 +296,7 @@ impl Registry {
             Door::new(control),
             Door::new(uvm),
             self.changes.clone(),
+            self.client_handles.clone(),
         )?;
         let control = Arc::new(TenantNode::Control(tenant.clone()), GFP_KERNEL)?;
         let uvm = Arc::new(TenantNode::Uvm(tenant.clone()), GFP_KERNEL)?;

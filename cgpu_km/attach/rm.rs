@@ -5,9 +5,10 @@ use crate::{
     failure::Failure,
     nvidia::{
         escape::Escape,
-        handle::ControlCmd,
+        handle::{ClientHandle, ControlCmd},
         nvos::{self, nvos00, nvos33, nvos54, nvos64},
         params::nv0080,
+        status::NvStatus,
         tables::Tables,
     },
     os_interface::{BackingFile, CallRoute},
@@ -56,14 +57,27 @@ pub(super) struct Rm<'a> {
 }
 
 impl<'a> Rm<'a> {
-    pub(super) fn new(control: &'a BackingFile, tables: &'static Tables) -> Result<Self, Failure> {
+    /// A client with the first of these handles that nobody has.
+    pub(super) fn new(
+        control: &'a BackingFile,
+        tables: &'static Tables,
+        handles: impl Iterator<Item = ClientHandle>,
+    ) -> Result<Self, Failure> {
         let mut this = Self {
             control,
             tables,
             client: 0,
         };
-        this.client = this.alloc(0, 0, NV01_ROOT, &mut [])?;
-        Ok(this)
+        for handle in handles {
+            // As for a program's client, the handle stands in the place of the client.
+            let (status, _) = this.alloc_in(handle.0, [0, 0], NV01_ROOT, &mut [])?;
+            if status != Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME.0) {
+                check(status)?;
+                this.client = handle.0;
+                return Ok(this);
+            }
+        }
+        Err(Cause::DriverMissing.into())
     }
 
     /// Makes an object and returns its handle. A handle of 0 is chosen by the driver.
@@ -87,8 +101,19 @@ impl<'a> Rm<'a> {
         class: u32,
         params: &mut [u8],
     ) -> Result<(Option<u32>, u32), Failure> {
+        self.alloc_in(self.client, [parent, object], class, params)
+    }
+
+    /// The same in a client, or for a new one.
+    fn alloc_in(
+        &self,
+        client: u32,
+        [parent, object]: [u32; 2],
+        class: u32,
+        params: &mut [u8],
+    ) -> Result<(Option<u32>, u32), Failure> {
         let mut outer = [0; nvos64::SIZE];
-        nvos64::H_ROOT.set(&mut outer, self.client);
+        nvos64::H_ROOT.set(&mut outer, client);
         nvos64::H_OBJECT_PARENT.set(&mut outer, parent);
         nvos64::H_OBJECT_NEW.set(&mut outer, object);
         nvos64::H_CLASS.set(&mut outer, class);

@@ -8,17 +8,32 @@
 pub struct ClientHandle(pub u32);
 
 impl ClientHandle {
-    /// The first handle that the module chooses. The driver chooses from 0xc1d0_0000 on for
-    /// programs and the kernel, from 0xc1e0_0000 on for itself, and from 0xe000_0000 on for virtual
-    /// GPUs (`RS_CLIENT_HANDLE_BASE` and others, resserv.h).
+    /// The first handle that the module chooses for containers. The driver chooses from 0xc1d0_0000
+    /// on for programs and the kernel, from 0xc1e0_0000 on for itself, and from 0xe000_0000 on for
+    /// virtual GPUs (`RS_CLIENT_HANDLE_BASE` and others, resserv.h).
     pub const BASE: u32 = 0xc1c0_0000;
-    /// So many handles are the module's. Each of those rows has as many
-    /// (`RS_CLIENT_HANDLE_MAX`).
+    /// The first handle of the module's own clients. The driver's lists are in order, and a lookup
+    /// ends at what it looks for. So it passes no container's client on its way to one of these.
+    const OWN_BASE: u32 = 0xc1b0_0000;
+    /// So many handles are for containers, and as many for the module. Each of the driver's rows
+    /// has as many (`RS_CLIENT_HANDLE_MAX`).
     pub const COUNT: u32 = 0x10_0000;
+    /// In so many lists the driver has its clients (`RS_CLIENT_HANDLE_BUCKET_COUNT`).
+    pub const LISTS: u32 = 0x400;
 
-    /// One of them. The row begins anew after the last one.
+    /// One of those for containers. The row begins anew after the last one.
     pub const fn chosen(number: u32) -> Self {
         Self(Self::BASE | (number % Self::COUNT))
+    }
+
+    /// One of those for the module's own clients. The row begins anew after the last one.
+    pub const fn own(number: u32) -> Self {
+        Self(Self::OWN_BASE | (number % Self::COUNT))
+    }
+
+    /// The driver's list in which a client with this handle is.
+    pub const fn list(self) -> u32 {
+        self.0 % Self::LISTS
     }
 
     /// The handle of the client as an object, the root of its tree.

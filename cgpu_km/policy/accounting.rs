@@ -18,7 +18,7 @@ mod shown;
 pub(super) mod structs;
 
 use crate::{
-    nvidia::capability::Capabilities,
+    nvidia::{capability::Capabilities, handle::ClientHandle},
     policy::{
         audit::{Audit, Audited, Notice, Reason},
         channel_limit::Engines,
@@ -191,6 +191,13 @@ impl Accounting {
                 });
             }
         }
+    }
+
+    /// A client that is gone, in the driver too, and was not taken yet. To be taken whenever the
+    /// accounting was changed, before it is let go; a test that takes none loses those for which
+    /// there is no room.
+    pub fn take_gone_client(&mut self) -> Option<ClientHandle> {
+        self.forest.gone.pop()
     }
 
     /// The driver has released a file, and with it all clients that were made on it, all that was

@@ -33,7 +33,7 @@ use crate::{
         slots::{Named, Ref, Slot, Slots},
         steps::step,
     },
-    store::Exhausted,
+    store::{Exhausted, List},
     uapi::Limited,
 };
 
@@ -44,6 +44,8 @@ pub(super) struct Forest {
     pub(super) clients: Slots<Client>,
     /// The changes of channels that were not taken yet.
     pub(super) channels: Journal,
+    /// Clients that are gone, and were not taken yet. There is room for all that are here.
+    pub(super) gone: List<ClientHandle>,
     /// How often it was another boost that the tenant wants, on any GPU.
     pub(super) boost_changes: u64,
     /// Which file shows which object.
@@ -79,6 +81,7 @@ impl Forest {
             objects: Named::new(),
             clients: Slots::new(),
             channels: Journal::default(),
+            gone: List::new(),
             boost_changes: 0,
             shown: CpuMappings::new(seed),
             freeing: Slots::new(),
@@ -140,6 +143,8 @@ impl Forest {
         process: Slot,
     ) -> Result<Slot, Exhausted> {
         self.reserve()?;
+        let room = self.clients.len().saturating_add(1);
+        self.gone.reserve(room.saturating_sub(self.gone.len()))?;
         let root = self.enter(object)?;
         let next = self.by_file.get(file.0);
         let owner = self.clients.insert(Client {
@@ -488,6 +493,13 @@ impl Forest {
             }
             (None, Some(next)) => self.by_file.set(client.file.0, next),
             (None, None) => self.by_file.remove(client.file.0),
+        }
+        let root = self.objects.get(client.root);
+        // One that the driver was asked for in vain has none.
+        let handle = root.map(|root| root.client).filter(|handle| handle.0 != 0);
+        if let Some(handle) = handle.filter(|_| self.gone.room() > 0) {
+            // There is room.
+            let _ = self.gone.push(handle);
         }
         accounts.processes.part(client.process);
     }

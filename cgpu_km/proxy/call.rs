@@ -184,6 +184,11 @@ pub trait Call: Host {
         Ok(None)
     }
 
+    /// There is no client with the handle that [`Call::unused_client`] gave. For one that there is,
+    /// [`Accounting::take_gone_client`](crate::policy::Accounting::take_gone_client) says that it
+    /// is gone.
+    fn take_back_client(&mut self, _client: ClientHandle) {}
+
     /// Whether a client has this handle, as the driver tells the kernel.
     fn is_client(&mut self, _client: ClientHandle) -> Result<bool, Errno> {
         Err(Errno::EINVAL)

@@ -43,10 +43,15 @@ pub(super) fn make<C: Call>(
         let returned = forward(call, Some(client));
         match (returned, call.is_client(client)) {
             (Ok(_), Ok(true)) => Ok((returned, NewClient::As(client))),
-            (_, Ok(false)) => Ok((returned, NewClient::None)),
+            (_, Ok(false)) => {
+                call.take_back_client(client);
+                Ok((returned, NewClient::None))
+            }
             // If it is there after all, nobody would know it.
             (failed, asked) => {
-                is_freed(call, client, client.root());
+                if is_freed(call, client, client.root()) {
+                    call.take_back_client(client);
+                }
                 asked.and(failed)?;
                 Ok((failed, NewClient::None))
             }

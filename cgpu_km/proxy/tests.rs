@@ -258,16 +258,18 @@ impl Call for Program {
     }
 
     fn unused_client(&mut self) -> Result<Option<ClientHandle>, Errno> {
-        let chosen = self.clients.is_some().then(|| {
-            self.next_client += 1;
-            ClientHandle::chosen(self.next_client)
-        });
-        Ok(chosen)
+        self.next_client += 1;
+        let chosen = ClientHandle::chosen(self.next_client);
+        Ok(self.clients.is_some().then_some(chosen))
+    }
+
+    fn take_back_client(&mut self, client: ClientHandle) {
+        self.next_client = client.0 - ClientHandle::BASE - 1;
     }
 
     fn is_client(&mut self, client: ClientHandle) -> Result<bool, Errno> {
-        let clients = self.clients.as_ref().ok_or(Errno::EINVAL)?;
-        Ok(clients.borrow().contains(&client.0))
+        let clients = self.clients.as_ref().ok_or(Errno::EINVAL)?.borrow();
+        Ok(clients.contains(&client.0))
     }
 
     fn refused_by_driver(&mut self) {
@@ -392,10 +394,8 @@ impl Program {
         });
         assert_eq!(program.alloc(&nvos64(0, 0, 0, 0, 0), &[]), 0);
         let device = words(56, &[(0, GPU.0)]);
-        assert_eq!(
-            program.alloc(&nvos64(CLIENT, CLIENT, DEVICE, 0x80, PARAMS), &device),
-            0
-        );
+        let made = program.alloc(&nvos64(CLIENT, CLIENT, DEVICE, 0x80, PARAMS), &device);
+        assert_eq!(made, 0);
         assert_eq!(
             program.seen.last().expect("forwarded").route,
             Route::Kernel(GPU)

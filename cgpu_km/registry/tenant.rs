@@ -7,13 +7,14 @@
 //! "take it away" are one step, and no file can be opened in between.
 
 use super::{
+    client_handles::ClientHandles,
     driver_refusals::DriverRefusals,
     gpu::HostGpu,
     shared_data::{MemoryView, SharedData},
 };
 use crate::{
     client_locks::ClientLocks,
-    nvidia::{capability::Capabilities, nvos::Card, tables::Tables},
+    nvidia::{capability::Capabilities, handle::ClientHandle, nvos::Card, tables::Tables},
     os_interface::{
         self,
         rmapi::KernelClient,
@@ -45,6 +46,8 @@ pub struct Tenant {
     jobs: Arc<TaskTurn>,
     /// Calls of one client of the driver's, which are kept apart.
     client_locks: Arc<ClientLocks>,
+    /// The handles of the clients of all tenants.
+    client_handles: Arc<ClientHandles>,
     /// Calls that the driver has refused.
     refusals: DriverRefusals,
     /// Taken after a GPU's division. Held for computations only, never over a call of the driver, a
@@ -192,6 +195,7 @@ impl Tenant {
         control: Door,
         uvm: Door,
         changes: Arc<Changes>,
+        client_handles: Arc<ClientHandles>,
     ) -> Result<Arc<Self>> {
         let (clients, jobs) = (TaskTurn::new()?, TaskTurn::new()?);
         let client_locks = ClientLocks::new()?;
@@ -203,6 +207,7 @@ impl Tenant {
                 clients,
                 jobs,
                 client_locks,
+                client_handles,
                 refusals: DriverRefusals::new(),
                 state <- new_mutex!(TenantState {
                     accounting: Accounting::new(os_interface::random()),
@@ -253,6 +258,9 @@ impl Tenant {
                 let id = InstanceId(share.instance);
                 share.gpu.conductor().channel_changed(id, &change);
             }
+        }
+        while let Some(client) = state.accounting.take_gone_client() {
+            self.client_handles.take_back(client);
         }
         let boosts = state.accounting.boost_changes();
         if core::mem::replace(&mut state.boosts_told, boosts) != boosts {
@@ -383,6 +391,17 @@ impl Tenant {
     /// waits.
     pub fn clients(&self) -> Result<OwnTurn<'_>> {
         self.clients.take()
+    }
+
+    /// A handle for a new client. It counts as used until it is taken back, or the client that got
+    /// it is gone from the accounting.
+    pub fn give_client(&self) -> Result<ClientHandle> {
+        self.client_handles.give()
+    }
+
+    /// No client was made with this handle.
+    pub fn take_back_client(&self, client: ClientHandle) {
+        self.client_handles.take_back(client);
     }
 
     /// Waits in the same way until no other task of the tenant waits for a worker. So a worker's

@@ -132,7 +132,7 @@ unsafe impl Sync for KernelClient {}
 impl KernelClient {
     /// Finds the interface of the driver that `gpu` is a file of, and makes a client for the GPU of
     /// this device instance. `is_register` and `is_window` say of a frame whether it lies in the
-    /// GPU's BAR0 and in its BAR1.
+    /// GPU's BAR0 and in its BAR1. The client gets the first of `handles` that nobody has.
     pub fn new(
         gpu: Arc<BackingFile>,
         version: &CStr,
@@ -140,6 +140,7 @@ impl KernelClient {
         device_instance: u32,
         is_register: impl Fn(Frame) -> bool,
         is_window: impl Fn(Frame) -> bool,
+        handles: &mut impl Iterator<Item = ClientHandle>,
     ) -> core::result::Result<Self, Missing> {
         let owner = gpu.owner();
         let name = c"nvidia_get_rm_ops".as_char_ptr();
@@ -169,7 +170,7 @@ impl KernelClient {
             doorbell: None,
             _driver: gpu,
         };
-        this.client = this.alloc(0, 0, 0, NV01_ROOT, None)?;
+        this.client = this.make_client(handles)?;
         let mut params = Aligned([0; CLASS_PARAMS]);
         nv0080::DEVICE_ID.set(&mut params.0, device_instance);
         this.alloc(
@@ -445,7 +446,19 @@ impl KernelClient {
         }
     }
 
-    /// Makes an object of a client, or with the class of clients another one.
+    /// Makes a client with the first of these handles that nobody has.
+    fn make_client(
+        &self,
+        handles: &mut impl Iterator<Item = ClientHandle>,
+    ) -> core::result::Result<u32, Missing> {
+        let taken = Missing::Refused(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME);
+        let made = handles.map(|handle| self.alloc(handle.0, 0, 0, NV01_ROOT, None));
+        let mut made = made.skip_while(|made| *made == Err(taken));
+        made.next().unwrap_or(Err(taken))
+    }
+
+    /// Makes an object of a client, or with the class of clients another one. A new client has the
+    /// handle `client`.
     fn alloc(
         &self,
         client: u32,

@@ -98,7 +98,24 @@ fn client_that_was_refused_is_nobodys() {
         assert_eq!(new_client(&mut program, 0).0, wanted.0);
         assert!(!owns(&mut program, VICTIM) && !owns(&mut program, chosen));
         assert!(program.accounting.is_idle());
+        assert_eq!(program.next_client, 0);
     }
+}
+
+#[test]
+fn handle_is_free_when_its_client_is_gone() {
+    let mut program = program(Scene::default());
+    let mut made = || ClientHandle(new_client(&mut program, 0).1);
+    let (first, second, third) = (made(), made(), made());
+    assert_eq!(program.accounting.take_gone_client(), None);
+    let free = words(16, &[(0, second.0), (8, second.0)]);
+    assert_eq!(program.call(&CONTROL, NV_ESC_RM_FREE, &free, 12), 0);
+    assert_eq!(program.accounting.take_gone_client(), Some(second));
+    assert_eq!(program.accounting.take_gone_client(), None);
+    program.accounting.close_file(CONTROL.file);
+    let gone = [(); 3].map(|()| program.accounting.take_gone_client());
+    let both = [Some(first), Some(third)];
+    assert!(both.iter().all(|client| gone.contains(client)) && gone[2].is_none());
 }
 
 #[test]

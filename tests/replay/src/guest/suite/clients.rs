@@ -3,6 +3,7 @@
 //! well.
 
 use std::{
+    collections::BTreeSet,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
@@ -21,6 +22,8 @@ tests! {
     "clients: a forged handle is not the new client's" => forged;
     "clients: in time beside threads that get no processor" => in_time;
     "clients: none is refused beside others that make clients" => beside_others;
+    "clients: each is alone in the driver's list" => alone_in_list;
+    "clients: the module's own are found first" => own_first;
 }
 
 const SHARED: u32 = 0x5C00_0300;
@@ -229,4 +232,59 @@ fn beside_others() -> Verdict {
         holds("no client was made", made?.0 > 0)?;
     }
     sys("close", os::close(ctl))
+}
+
+/// The driver's list in which a client is (`RS_CLIENT_HANDLE_BUCKET_MASK`, resserv.h).
+const LIST: u32 = 0x3ff;
+/// More clients than the driver has lists: whoever counts handles up comes to each of them.
+const ROUNDS: u32 = LIST + 100;
+/// Clients that two tenants have at the same time, each.
+const AT_ONCE: usize = 40;
+
+/// One client of a tenant that stays, and many of another one that come and go; then many of both.
+fn alone_in_list() -> Verdict {
+    let (own, other) = (Instance::new("stays", GIB)?, Instance::new("passes", GIB)?);
+    let make = |ctl| at("client", rm::alloc(ctl, 0, 0, 0, 0x41, &mut []));
+    let (mine, passing) = (
+        open_node(&own.folder(), "nvidiactl")?,
+        open_node(&other.folder(), "nvidiactl")?,
+    );
+    let stays = make(mine)?;
+    let mut beside = 0;
+    for _ in 0..ROUNDS {
+        let client = make(passing)?;
+        beside += u32::from(client & LIST == stays & LIST);
+        at("free", rm::free(passing, client, client))?;
+    }
+    holds(&format!("{beside} clients in another's list"), beside == 0)?;
+    let mut lists = BTreeSet::from([stays & LIST]);
+    for _ in 0..AT_ONCE {
+        lists.insert(make(mine)? & LIST);
+        lists.insert(make(passing)? & LIST);
+    }
+    // With a file its clients are gone.
+    sys("close", os::close(passing))?;
+    sys("close", os::close(mine))?;
+    let all = 2 * AT_ONCE + 1;
+    holds(&format!("{} lists", lists.len()), lists.len() == all)
+}
+
+/// The driver's lists are in the order of the handles.
+fn own_first() -> Verdict {
+    let tenant = Instance::new("behind", GIB)?;
+    let client = tenant.client()?;
+    let clients = at("clients", standin::read("clients"))?;
+    client.close();
+    let mut others = clients.keys().filter(|handle| handle.as_str() != "total");
+    let handles = others.try_fold(Vec::new(), |mut all, text| {
+        let hex = text.strip_prefix("0x").unwrap_or(text);
+        all.push(at(text, u32::from_str_radix(hex, 16))?);
+        Ok::<_, String>(all)
+    })?;
+    let is_container = |handle: &&u32| (0xc1c0_0000..0xc1d0_0000).contains(*handle);
+    let containers = handles.iter().filter(is_container).count();
+    holds(&format!("{containers} clients of containers"), containers == 1)?;
+    // Nobody else has one here.
+    let behind = handles.iter().find(|handle| **handle >= 0xc1d0_0000);
+    holds(&format!("an own client is {behind:x?}"), behind.is_none())
 }
