@@ -494,10 +494,9 @@ void fake_uvm_touch(struct fake_gpu *gpu, u64 base, u64 length);
 /* fake_answers.c */
 #define ANSWER_ESCAPE	1
 #define ANSWER_CONTROL	2
-#define ANSWER_UVM	3
+#define ANSWER_UVM	3	/* of what has none */
 bool fake_answer(u32 kind, u32 cmd, void *data, u32 size, int *ret,
 		 u32 *status);
-u32 fake_answer_size(u32 kind, u32 cmd);
 int fake_answers_load(const u8 *blob, size_t size);
 void fake_answers_clear(void);
 void fake_unanswered(u32 kind, u32 cmd, u32 size);

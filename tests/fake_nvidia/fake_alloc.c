@@ -376,20 +376,10 @@ static u32 make_usermode(struct fake_object *o, const u8 *p)
 }
 
 /* rmapi/event.c:eventConstruct_IMPL(); os.c:osUserHandleToKernelPtr() */
-static u32 make_event(struct fake_object *o, struct nv_event_params *p,
-		      const struct fake_sec *sec)
+static u32 make_event(struct fake_object *o, struct nv_event_params *p)
 {
-	struct fake_client *parent;
-
-	if (p->parent_client) {
-		parent = fake_client(p->parent_client);
-		if (!parent)
-			return NV_ERR_INVALID_CLIENT;
-	}
-	if (p->class == NV01_EVENT_KERNEL_CALLBACK ||
-	    p->class == NV01_EVENT_KERNEL_CALLBACK_EX)
-		return sec->admin ? NV_ERR_NOT_SUPPORTED :
-				    NV_ERR_INSUFFICIENT_PERMISSIONS;
+	if (p->parent_client && !fake_client(p->parent_client))
+		return NV_ERR_INVALID_CLIENT;
 	o->event.fd = p->data;
 	if (!fake_os_event_exists(o->client->handle, o->event.fd))
 		return NV_ERR_INVALID_EVENT;
@@ -499,7 +489,7 @@ static u32 make(struct fake_object *o, void *params,
 		o->mem->holders++;
 		return NV_OK;
 	case KIND_EVENT:
-		return make_event(o, params, sec);
+		return make_event(o, params);
 	case KIND_DEBUGGER: {
 		struct nv_debugger_params *p = params;
 		struct fake_client *app = fake_client(p->app_client);

@@ -180,21 +180,6 @@ static bool fits(const struct answer *a, const u8 *data)
 	return true;
 }
 
-/* The size of a request's parameters, where only a recording knows it. */
-u32 fake_answer_size(u32 kind, u32 cmd)
-{
-	struct answer *a;
-	u32 size = 0;
-	int bucket;
-
-	mutex_lock(&lock);
-	hash_for_each(table, bucket, a, hash)
-		if (a->kind == kind && a->cmd == cmd)
-			size = a->in_size;
-	mutex_unlock(&lock);
-	return size;
-}
-
 bool fake_answer(u32 kind, u32 cmd, void *data, u32 size, int *ret,
 		 u32 *status)
 {

@@ -28,15 +28,9 @@ CTRL(thirdparty_ctrl, 0x503c);
 CTRL(p2p_ctrl, 0x503b);
 CTRL(cc_ctrl, 0xcb33);
 CTRL(mig_ctrl, 0xc637);
-CTRL(mig_exec_ctrl, 0xc638);
-CTRL(mig_config_ctrl, 0xc639);
-CTRL(mig_monitor_ctrl, 0xc640);
 CTRL(profiler_ctrl, 0x90cc, 0xb0cc);
 CTRL(zbc_ctrl, 0x9096);
-CTRL(timer_ctrl, 0x0004);
 CTRL(semsurf_ctrl, 0x00da);
-CTRL(fabric_ctrl, 0x00f8);
-CTRL(multicast_ctrl, 0x00fd);
 CTRL(none, 0xfffe);
 
 static const struct fake_class classes[] = {
@@ -58,14 +52,6 @@ static const struct fake_class classes[] = {
 	  PARENT_DEVICE, false, memory_ctrl },
 	{ NV50_MEMORY_VIRTUAL, KIND_VIRTUAL, 128, false, false, PARENT_DEVICE, false, memory_ctrl },
 	{ NV01_MEMORY_VIRTUAL, KIND_VIRTUAL, 24, false, false, PARENT_DEVICE, false, memory_ctrl },
-	{ 0x0081, KIND_MEMORY, 152, false, false,
-	  PARENT_DEVICE | PARENT_SUBDEVICE, true, memory_ctrl },
-	{ 0x0082, KIND_MEMORY, 152, false, false,
-	  PARENT_DEVICE | PARENT_SUBDEVICE, true, memory_ctrl },
-	{ 0x0083, KIND_MEMORY, 152, false, false,
-	  PARENT_DEVICE | PARENT_SUBDEVICE, true, memory_ctrl },
-	{ 0x00b1, KIND_PLAIN, 120, false, false,
-	  PARENT_DEVICE | PARENT_SUBDEVICE, false, memory_ctrl },
 	{ NV_MEMORY_FABRIC, KIND_MEMORY, 48, false, false, PARENT_SUBDEVICE, false, none },
 	{ RM_USER_SHARED_DATA, KIND_RUSD, 8, false, false, PARENT_SUBDEVICE, false, rusd_ctrl },
 	{ FERMI_VASPACE_A, KIND_VASPACE, 56, false, false,
@@ -73,8 +59,6 @@ static const struct fake_class classes[] = {
 	{ KEPLER_CHANNEL_GROUP_A, KIND_TSG, 20, false, false, PARENT_DEVICE, false, tsg_ctrl },
 	{ FERMI_CONTEXT_SHARE_A, KIND_CTXSHARE, 12, false, false,
 	  PARENT_TSG, false, ctxshare_ctrl },
-	{ 0xc46f, KIND_CHANNEL, 368, false, false,
-	  PARENT_DEVICE | PARENT_TSG, false, channel_ctrl },
 	{ 0xc56f, KIND_CHANNEL, 368, false, false,
 	  PARENT_DEVICE | PARENT_TSG, false, channel_ctrl },
 	{ 0xc86f, KIND_CHANNEL, 368, false, false,
@@ -86,14 +70,10 @@ static const struct fake_class classes[] = {
 	{ NV01_CONTEXT_DMA, KIND_CONTEXT_DMA, 32, false, false, PARENT_ANY, false, none },
 	{ 0xc8b5, KIND_ENGINE, 8, true, false, PARENT_CHANNEL, false, none },
 	{ 0xb8b0, KIND_ENGINE, 12, true, false, PARENT_CHANNEL, false, none },
-	{ 0xc361, KIND_USERMODE, 0, true, false, PARENT_SUBDEVICE, false, none },
-	{ 0xc461, KIND_USERMODE, 0, true, false, PARENT_SUBDEVICE, false, none },
-	{ 0xc561, KIND_USERMODE, 0, true, false, PARENT_SUBDEVICE, false, none },
 	{ HOPPER_USERMODE_A, KIND_USERMODE, 2, true, false, PARENT_SUBDEVICE, false, none },
 	{ 0x90e6, KIND_PLAIN, 0, true, false, PARENT_SUBDEVICE, false, master_ctrl },
 	{ 0x90e7, KIND_PLAIN, 0, true, false, PARENT_SUBDEVICE, false, inforom_ctrl },
 	{ 0x9096, KIND_PLAIN, 0, true, false, PARENT_SUBDEVICE, false, zbc_ctrl },
-	{ 0x0004, KIND_PLAIN, 0, true, true, PARENT_SUBDEVICE, false, timer_ctrl },
 	{ 0x503c, KIND_P2P, 4, true, true, PARENT_SUBDEVICE, false, thirdparty_ctrl },
 	{ 0x503b, KIND_PEERS, 72, false, false, PARENT_ROOT, false, p2p_ctrl },
 	{ GT200_DEBUGGER, KIND_DEBUGGER, 12, false, false, PARENT_DEVICE, false, debugger_ctrl },
@@ -101,15 +81,10 @@ static const struct fake_class classes[] = {
 	{ NV_SEMAPHORE_SURFACE, KIND_PLAIN, 16, false, false,
 	  PARENT_SUBDEVICE, false, semsurf_ctrl },
 	{ 0x00fe, KIND_MAPPER, 24, false, false, PARENT_SUBDEVICE, false, none },
-	{ 0x00f8, KIND_PLAIN, 48, false, false, PARENT_SUBDEVICE, false, fabric_ctrl },
-	{ 0x00fd, KIND_PLAIN, 80, false, false, PARENT_ROOT, false, multicast_ctrl },
 	{ 0x90cc, KIND_PLAIN, 0, true, false,
 	  PARENT_SUBDEVICE | PARENT_CHANNEL | PARENT_TSG, false, profiler_ctrl },
 	/* no MIG: the capability descriptor is never one of nvidia-caps */
 	{ 0xc637, KIND_REFUSED, 16, false, true, PARENT_SUBDEVICE, false, mig_ctrl },
-	{ 0xc638, KIND_REFUSED, 16, false, true, PARENT_ANY, false, mig_exec_ctrl },
-	{ 0xc639, KIND_REFUSED, 8, false, true, PARENT_ROOT, false, mig_config_ctrl },
-	{ 0xc640, KIND_REFUSED, 8, false, true, PARENT_ROOT, false, mig_monitor_ctrl },
 	/* no display on this GPU: NV_ERR_NOT_SUPPORTED, as recorded */
 	{ 0x0073, KIND_REFUSED, 0, true, true, PARENT_DEVICE, false, none },
 };

@@ -58,8 +58,6 @@ static u32 rm_alloc(struct fake_file *file, void *arg, u32 size,
 		break;
 	case NV01_EVENT:
 	case NV01_EVENT_OS_EVENT:
-	case NV01_EVENT_KERNEL_CALLBACK:
-	case NV01_EVENT_KERNEL_CALLBACK_EX:
 		break;
 	default:
 		if (!file->ctl)

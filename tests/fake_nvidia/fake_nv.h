@@ -209,11 +209,6 @@ struct nvos32 {				/* vid heap control */
 			u32 attr;
 			u64 offset, size, base;
 		} info;
-		struct {
-			u32 memory, type, flags, attr, attr2;
-			u64 descriptor, limit;
-			u32 descriptor_type;
-		} osdesc;
 	} u;
 };
 static_assert(offsetof(struct nvos32, u.alloc.size) == 88);
@@ -223,9 +218,6 @@ static_assert(sizeof(struct nvos32) <= NVOS32_SIZE);
 #define NVOS32_FUNCTION_ALLOC_SIZE	2
 #define NVOS32_FUNCTION_FREE		3
 #define NVOS32_FUNCTION_INFO		5
-#define NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT 6
-#define NVOS32_FUNCTION_ALLOC_SIZE_RANGE 14
-#define NVOS32_FUNCTION_ALLOC_OS_DESCRIPTOR 27
 #define NVOS32_FREE_FLAGS_MEMORY_HANDLE_PROVIDED 1
 #define NVOS32_ALLOC_FLAGS_LAZY		0x00000400
 #define NVOS32_ALLOC_FLAGS_MEMORY_HANDLE_PROVIDED 0x00004000
@@ -450,9 +442,7 @@ static_assert(sizeof(struct nv_mapper_params) == 24);
 #define NV01_ROOT_CLIENT		0x00000041
 #define NV01_MEMORY_VIRTUAL		0x00000070
 #define NV01_MEMORY_SYSTEM_OS_DESCRIPTOR 0x00000071
-#define NV01_EVENT_KERNEL_CALLBACK	0x00000078
 #define NV01_EVENT_OS_EVENT		0x00000079
-#define NV01_EVENT_KERNEL_CALLBACK_EX	0x0000007e
 #define NV01_DEVICE_0			0x00000080
 #define NV01_MEMORY_LOCAL_PHYSICAL	0x000000c2
 #define NV_SEMAPHORE_SURFACE		0x000000da
@@ -475,16 +465,12 @@ static_assert(sizeof(struct nv_mapper_params) == 24);
 #define UVM_UNREGISTER_GPU_VASPACE	26
 #define UVM_REGISTER_CHANNEL		27
 #define UVM_UNREGISTER_CHANNEL		28
-#define UVM_ENABLE_PEER_ACCESS		29
-#define UVM_DISABLE_PEER_ACCESS		30
 #define UVM_SET_RANGE_GROUP		31
 #define UVM_MAP_EXTERNAL_ALLOCATION	33
 #define UVM_FREE			34
 #define UVM_REGISTER_GPU		37
 #define UVM_UNREGISTER_GPU		38
 #define UVM_PAGEABLE_MEM_ACCESS		39
-#define UVM_PREVENT_MIGRATION_RANGE_GROUPS 40
-#define UVM_ALLOW_MIGRATION_RANGE_GROUPS 41
 #define UVM_SET_PREFERRED_LOCATION	42
 #define UVM_UNSET_PREFERRED_LOCATION	43
 #define UVM_ENABLE_READ_DUPLICATION	44
@@ -492,11 +478,9 @@ static_assert(sizeof(struct nv_mapper_params) == 24);
 #define UVM_SET_ACCESSED_BY		46
 #define UVM_UNSET_ACCESSED_BY		47
 #define UVM_MIGRATE			51
-#define UVM_MIGRATE_RANGE_GROUP		53
 #define UVM_MAP_DYNAMIC_PARALLELISM_REGION 65
 #define UVM_UNMAP_EXTERNAL		66
 #define UVM_ALLOC_SEMAPHORE_POOL	68
-#define UVM_PAGEABLE_MEM_ACCESS_ON_GPU	70
 #define UVM_VALIDATE_VA_RANGE		72
 #define UVM_CREATE_EXTERNAL_RANGE	73
 #define UVM_MM_INITIALIZE		75

@@ -7,7 +7,7 @@
  *
  * Who calls here is the kernel: no file is compared with a client's, the GPU's
  * file is not looked for, and parameters lie in kernel memory. What else
- * nvidia-modeset finds there (GPUs by name, callbacks) is refused, and of
+ * nvidia-modeset finds there (GPUs by name, callbacks) is not there, and of
  * mappings there are those of doorbells for programs alone.
  */
 #include <linux/export.h>
@@ -62,25 +62,6 @@ static int alloc_stack(void **sp)
 
 static void free_stack(void *sp)
 {
-}
-
-static u32 enumerate_gpus(void *info)
-{
-	return 0;
-}
-
-static int open_gpu(u32 gpu_id, void *sp)
-{
-	return -EINVAL;
-}
-
-static void close_gpu(u32 gpu_id, void *sp)
-{
-}
-
-static int set_callbacks(const void *callbacks)
-{
-	return -EINVAL;
 }
 
 /* rmapiAlloc with kernel parameters */
@@ -150,11 +131,7 @@ int nvidia_get_rm_ops(struct fake_rm_ops *ops)
 		.version_string = fake_version,
 		.alloc_stack = alloc_stack,
 		.free_stack = free_stack,
-		.enumerate_gpus = enumerate_gpus,
-		.open_gpu = open_gpu,
-		.close_gpu = close_gpu,
 		.op = op,
-		.set_callbacks = set_callbacks,
 	};
 
 	if (!kernel_rmapi)

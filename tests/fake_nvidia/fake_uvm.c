@@ -369,13 +369,10 @@ static const struct request {
 	{ UVM_INITIALIZE, 16, 8 },
 	{ UVM_MM_INITIALIZE, 8, 4 },
 	{ UVM_PAGEABLE_MEM_ACCESS, 8, 4 },
-	{ UVM_PAGEABLE_MEM_ACCESS_ON_GPU, 24, 20 },
 	{ UVM_REGISTER_GPU, 40, 36 },
 	{ UVM_UNREGISTER_GPU, 20, 16 },
 	{ UVM_CREATE_RANGE_GROUP, 16, 8 },
 	{ UVM_DESTROY_RANGE_GROUP, 16, 8 },
-	{ UVM_ENABLE_PEER_ACCESS, 36, 32 },
-	{ UVM_DISABLE_PEER_ACCESS, 36, 32 },
 	{ UVM_SET_RANGE_GROUP, 32, 24 },
 	{ UVM_CREATE_EXTERNAL_RANGE, 24, 16 },
 	{ UVM_MAP_EXTERNAL_ALLOCATION, 9264, 9260 },
@@ -393,11 +390,8 @@ static const struct request {
 	{ UVM_MIGRATE, 80, 72 },
 	{ UVM_MAP_DYNAMIC_PARALLELISM_REGION, 40, 32 },
 	{ UVM_UNMAP_EXTERNAL, 40, 32 },
-	{ UVM_MIGRATE_RANGE_GROUP, 32, 24 },
 	{ UVM_ALLOC_SEMAPHORE_POOL, 9248, 9240 },
 	{ UVM_VALIDATE_VA_RANGE, 24, 16 },
-	{ UVM_PREVENT_MIGRATION_RANGE_GROUPS, 272, 264 },
-	{ UVM_ALLOW_MIGRATION_RANGE_GROUPS, 272, 264 },
 };
 
 static u32 with_space(struct va_space *s, u32 cmd, void *p)
@@ -410,9 +404,6 @@ static u32 with_space(struct va_space *s, u32 cmd, void *p)
 	case UVM_PAGEABLE_MEM_ACCESS:
 		*(u8 *)p = 0;
 		return NV_OK;
-	case UVM_PAGEABLE_MEM_ACCESS_ON_GPU:
-		((u8 *)p)[16] = 0;
-		return on_gpu(s, p);
 	case UVM_REGISTER_GPU:
 		return register_gpu(s, p);
 	case UVM_UNREGISTER_GPU:
@@ -441,8 +432,6 @@ static u32 with_space(struct va_space *s, u32 cmd, void *p)
 						    NV_ERR_OBJECT_NOT_FOUND;
 	case UVM_SET_RANGE_GROUP:
 		return ranges_group(s, q[0], q[1], q[2]);
-	case UVM_MIGRATE_RANGE_GROUP:
-		return ranges_migrate_group(s, q[0], (u8 *)&q[1]);
 	case UVM_CREATE_EXTERNAL_RANGE:
 		if (range_invalid_4k(q[0], q[1]))
 			return NV_ERR_INVALID_ADDRESS;
@@ -508,32 +497,6 @@ static u32 named_client(u32 cmd, const void *p)
 	}
 }
 
-/* a request that is not modelled: whole out of the recording, or unknown */
-static long from_recording(unsigned int cmd, void __user *user)
-{
-	u32 size = fake_answer_size(ANSWER_UVM, cmd);
-	int ret = -EINVAL;
-	void *p;
-
-	if (!size)
-		goto unknown;
-	p = kvmalloc(size, GFP_KERNEL);
-	if (!p)
-		return -ENOMEM;
-	if (copy_from_user(p, user, size))
-		ret = -EFAULT;
-	else if (!fake_answer(ANSWER_UVM, cmd, p, size, &ret, NULL))
-		size = 0;
-	else if (copy_to_user(user, p, size))
-		ret = -EFAULT;
-	kvfree(p);
-	if (size)
-		return ret;
-unknown:
-	fake_unanswered(ANSWER_UVM, cmd, 0);
-	return -EINVAL;
-}
-
 /* uvm_api.h:__UVM_ROUTE_CMD_STACK and _ALLOC */
 static long uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
@@ -549,8 +512,10 @@ static long uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 	for (i = 0; i < ARRAY_SIZE(requests); i++)
 		if (requests[i].cmd == cmd)
 			r = &requests[i];
-	if (!r)
-		return from_recording(cmd, (void __user *)arg);
+	if (!r) {
+		fake_unanswered(ANSWER_UVM, cmd, 0);
+		return -EINVAL;
+	}
 	p = kvzalloc(r->size, GFP_KERNEL);
 	if (!p)
 		return -ENOMEM;

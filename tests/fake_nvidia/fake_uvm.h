@@ -34,7 +34,7 @@ struct va_range {
 	enum range_type type;
 	struct list_head maps;		/* struct ext_map */
 	u32 tables;			/* fixed: a bit for each GPU */
-	struct xarray pages;		/* CPU pages, by page of the address */
+	struct xarray pages;		/* of a pool, by page of the address */
 	struct xarray blocks;		/* managed: by 2 MiB of the address */
 	int preferred;			/* minor of a GPU, or PREFER_... */
 	bool duplicated;		/* read duplication is on */
@@ -100,7 +100,6 @@ void ranges_touch(struct va_space *s, struct fake_gpu *gpu, u64 base,
 u32 ranges_prefer(struct va_space *s, u64 base, u64 length, const u8 *uuid);
 u32 ranges_duplicate(struct va_space *s, u64 base, u64 length, bool to);
 u32 ranges_group(struct va_space *s, u64 group, u64 base, u64 length);
-u32 ranges_migrate_group(struct va_space *s, u64 group, const u8 *uuid);
 void residency_move(struct va_range *r, struct fake_gpu *gpu, bool access,
 		    u64 start, u64 end);
 void residency_collapse(struct va_range *r);

@@ -7,7 +7,8 @@
  * There are no GPU faults. Managed memory comes onto a GPU by UVM_MIGRATE,
  * when a test writes to debugfs gpu_touch, or, with the parameter touch_new,
  * the moment that it is mapped, as by a GPU that looks at an address all the
- * time. Where it goes then: fake_uvm_residency.c.
+ * time. Where it goes then: fake_uvm_residency.c. Nor are there faults of
+ * processors: what is in it the real driver shows (tests/driver).
  */
 #include <linux/module.h>
 #include "fake_uvm.h"
@@ -189,25 +190,6 @@ u32 ranges_group(struct va_space *s, u64 group, u64 base, u64 length)
 	return NV_OK;
 }
 
-/* uvm_migrate.c:uvm_api_migrate_range_group() */
-u32 ranges_migrate_group(struct va_space *s, u64 group, const u8 *uuid)
-{
-	struct fake_gpu *gpu = NULL;
-	struct va_range *r;
-
-	if (!xa_load(&s->groups, group))
-		return NV_ERR_OBJECT_NOT_FOUND;
-	if (memcmp(uuid, cpu_uuid, 16)) {
-		gpu = fake_gpu_by_uuid(uuid);
-		if (!gpu || !(s->gpu_vaspace & BIT(gpu->minor)))
-			return NV_ERR_INVALID_DEVICE;
-	}
-	for_managed(r, s, 0, U64_MAX)
-		if (r->group == group)
-			residency_move(r, gpu, false, r->start, r->end);
-	return NV_OK;
-}
-
 /* ---- mmap ---- */
 
 static struct va_space *space_of(const struct vm_area_struct *vma)
@@ -222,8 +204,6 @@ static const struct vm_operations_struct disabled_ops;
 static u32 split(struct va_space *s, u64 at)
 {
 	struct va_range *r = range_find(s, at), *rest;
-	struct page *page;
-	unsigned long i;
 
 	if (!r || r->start == at || r->type != RANGE_MANAGED)
 		return NV_OK;
@@ -241,11 +221,6 @@ static u32 split(struct va_space *s, u64 at)
 	INIT_LIST_HEAD(&rest->maps);
 	xa_init(&rest->pages);
 	xa_init(&rest->blocks);
-	xa_for_each_start(&r->pages, i, page, at >> PAGE_SHIFT) {
-		if (xa_err(xa_store(&rest->pages, i, page, GFP_KERNEL)))
-			put_page(page);
-		xa_erase(&r->pages, i);
-	}
 	residency_split(r, rest);
 	r->end = at - 1;
 	range_insert(s, rest);
@@ -309,35 +284,9 @@ static struct page *range_page(struct va_range *r, u64 addr)
 	return page;
 }
 
-static vm_fault_t managed_fault(struct vm_fault *vmf)
-{
-	struct va_space *s = space_of(vmf->vma);
-	vm_fault_t ret = VM_FAULT_SIGBUS;
-	struct va_range *r;
-	struct page *page;
-	int err;
-
-	down_write(&s->lock);
-	r = range_find(s, vmf->address);
-	if (r && r->type == RANGE_MANAGED) {
-		page = range_page(r, vmf->address);
-		ret = VM_FAULT_OOM;
-		if (page) {
-			err = vm_insert_page(vmf->vma,
-					     vmf->address & PAGE_MASK, page);
-			ret = !err || err == -EBUSY ? VM_FAULT_NOPAGE :
-						      VM_FAULT_SIGBUS;
-		}
-	}
-	up_write(&s->lock);
-	return ret;
-}
-
 static const struct vm_operations_struct managed_ops = {
 	.open = managed_open,
 	.close = managed_close,
-	.fault = managed_fault,
-	.page_mkwrite = NULL,
 };
 
 static void pool_close(struct vm_area_struct *vma)
@@ -364,21 +313,14 @@ static void disabled_close(struct vm_area_struct *vma)
 	atomic_dec(&fake_mappings);
 }
 
-static vm_fault_t disabled_fault(struct vm_fault *vmf)
-{
-	return VM_FAULT_SIGBUS;
-}
-
 static const struct vm_operations_struct pool_ops = {
 	.open = disabled_open,
 	.close = pool_close,
-	.fault = disabled_fault,
 };
 
 static const struct vm_operations_struct disabled_ops = {
 	.open = disabled_open,
 	.close = disabled_close,
-	.fault = disabled_fault,
 };
 
 static int map_pool(struct va_space *s, struct va_range *r,

@@ -11,53 +11,25 @@
 
 #define MAX_PINNED	(1u << 20)	/* pages of one descriptor */
 
-/* the place of each field of function 2, 14 and 6 differs */
-struct layout {
-	u16 flags, attr, size, align, offset, limit, begin, end, attr2, numa;
-	u16 format, height, pitch, stride;
-};
-
-static const struct layout alloc_size = {
-	52, 56, 88, 96, 104, 112, 128, 136, 144, 152, 60, 80, 0, 72,
-};
-
-static const struct layout alloc_range = {
-	52, 56, 80, 88, 96, 104, 112, 120, 136, 144, 60, 0, 0, 72,
-};
-
-static const struct layout alloc_tiled = {
-	52, 64, 88, 96, 104, 112, 128, 136, 144, 152, 72, 56, 60, 84,
-};
-
-#define AT32(p, o)	(*(u32 *)((u8 *)(p) + (o)))
-#define AT64(p, o)	(*(u64 *)((u8 *)(p) + (o)))
-
-static u32 alloc(struct nvos32 *p, const struct layout *l,
-		 struct fake_client *client, const struct fake_sec *sec,
-		 struct fake_call *log)
+static u32 alloc(struct nvos32 *p, struct fake_client *client,
+		 const struct fake_sec *sec, struct fake_call *log)
 {
 	struct nv_memory_params m = {
 		.owner = p->u.alloc.owner, .type = p->u.alloc.type,
-		.flags = AT32(p, l->flags), .attr = AT32(p, l->attr),
-		.attr2 = AT32(p, l->attr2), .format = AT32(p, l->format),
-		.align = AT64(p, l->align), .offset = AT64(p, l->offset),
-		.limit = AT64(p, l->limit),
-		.vaspace = p->vaspace, .numa = AT32(p, l->numa),
+		.flags = p->u.alloc.flags, .attr = p->u.alloc.attr,
+		.attr2 = p->u.alloc.attr2, .format = p->u.alloc.format,
+		.height = p->u.alloc.height, .size = p->u.alloc.size,
+		.align = p->u.alloc.align, .offset = p->u.alloc.offset,
+		.limit = p->u.alloc.limit,
+		.vaspace = p->vaspace, .numa = p->u.alloc.numa,
 	};
 	u32 class = NV01_MEMORY_LOCAL_USER, status;
 
-	if (l->height)
-		m.height = AT32(p, l->height);
-	if (l->pitch) {
-		m.pitch = AT32(p, l->pitch);
-		AT64(p, l->size) = (u64)m.height * m.pitch;
+	if (m.flags & NVOS32_ALLOC_FLAGS_USE_BEGIN_END) {
+		m.range_lo = p->u.alloc.range_begin;
+		m.range_hi = p->u.alloc.range_end;
 	}
-	m.size = AT64(p, l->size);
-	if (l == &alloc_range || m.flags & NVOS32_ALLOC_FLAGS_USE_BEGIN_END) {
-		m.range_lo = AT64(p, l->begin);
-		m.range_hi = AT64(p, l->end);
-	}
-	AT32(p, l->stride) = 256;
+	p->u.alloc.stride = 256;
 	if (!(m.flags & NVOS32_ALLOC_FLAGS_MEMORY_HANDLE_PROVIDED))
 		p->u.alloc.memory = 0;
 	if (m.flags & NVOS32_ALLOC_FLAGS_VIRTUAL)
@@ -72,12 +44,12 @@ static u32 alloc(struct nvos32 *p, const struct layout *l,
 	log->object = p->u.alloc.memory;
 	if (status != NV_OK)
 		return status;		/* m is as it was */
-	AT64(p, l->size) = m.size;
-	AT64(p, l->offset) = m.offset;
-	AT64(p, l->limit) = m.limit;
-	AT32(p, l->attr) = m.attr;
-	AT32(p, l->attr2) = m.attr2;
-	AT32(p, l->format) = m.format;
+	p->u.alloc.size = m.size;
+	p->u.alloc.offset = m.offset;
+	p->u.alloc.limit = m.limit;
+	p->u.alloc.attr = m.attr;
+	p->u.alloc.attr2 = m.attr2;
+	p->u.alloc.format = m.format;
 	return NV_OK;
 }
 
@@ -180,10 +152,6 @@ u32 fake_vid_heap(void *arg, const struct fake_sec *sec, struct fake_call *log)
 	u32 status;
 
 	log->what = p->function;
-	if (p->function == NVOS32_FUNCTION_ALLOC_OS_DESCRIPTOR)
-		return os_descriptor(p->root, p->parent, &p->u.osdesc.memory,
-				     p->u.osdesc.descriptor, p->u.osdesc.limit,
-				     sec, log);
 	if (p->ivc_heap > 0)
 		return NV_ERR_NOT_SUPPORTED;
 	mutex_lock(&rm_lock);
@@ -192,13 +160,7 @@ u32 fake_vid_heap(void *arg, const struct fake_sec *sec, struct fake_call *log)
 		goto out;
 	switch (p->function) {
 	case NVOS32_FUNCTION_ALLOC_SIZE:
-		status = alloc(p, &alloc_size, client, sec, log);
-		break;
-	case NVOS32_FUNCTION_ALLOC_SIZE_RANGE:
-		status = alloc(p, &alloc_range, client, sec, log);
-		break;
-	case NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT:
-		status = alloc(p, &alloc_tiled, client, sec, log);
+		status = alloc(p, client, sec, log);
 		break;
 	case NVOS32_FUNCTION_FREE:
 		/* RmFree of any object, also of the client itself */
