@@ -16,11 +16,12 @@ use super::{
     cgroup::mount_root,
     instance::{clean_up, Instance},
     rm,
-    suite::doorbell::put,
+    suite::doorbell::put_policy,
     tools::{at, device_instance, open_node, sys, GIB, GPU},
     work::Work,
 };
 use crate::{control::mount_cgpufs, sys as os};
+use cgpu_uapi::Policy;
 
 /// The length of a kernel, nanoseconds.
 const KERNEL: u64 = 15_000;
@@ -103,7 +104,7 @@ fn kernels(work: &Work, length: Duration) -> Result<[Waits; 2], String> {
 /// Beside a load in an instance.
 fn in_instance(load: &Load, length: Duration) -> Result<(), String> {
     let (tenant, neighbour) = (Instance::new("worst", GIB)?, Instance::new("waits", GIB)?);
-    put("policy", "2")?;
+    put_policy(Policy::Weight)?;
     let work = Work::new(&neighbour)?;
     let gpu = device_instance(&neighbour.control, GPU)?;
     let running = load.start(&tenant.folder(), gpu)?;
@@ -140,5 +141,5 @@ pub fn run(only: &str, seconds: u64) -> Result<(), String> {
         clean_up();
         told.map_err(|e| format!("{}: {e}", load.name))?;
     }
-    put("policy", "5")
+    put_policy(Policy::Native)
 }

@@ -20,13 +20,14 @@ use report::{calls, line, mode, ShareLine};
 
 use super::{
     instance::{clean_up, Instance},
-    suite::doorbell::{put, status},
+    suite::doorbell::{put_policy, status},
     tools::GIB,
     work::now,
 };
 use crate::{control::mount_cgpufs, sys as os};
+use cgpu_uapi::Policy;
 
-/// How long programs run before they are measured, and how long that is, milliseconds.
+/// Milliseconds that programs run before they are measured, and in which they are measured.
 const BEFORE: u64 = 1000;
 const MEASURED: u64 = 2000;
 /// The same where time slices are taken by then.
@@ -45,7 +46,7 @@ const SAMPLED_PAIR: f64 = 1.0;
 
 /// The part of the GPU's time that a program alone uses.
 fn alone(habit: Habit) -> Result<f64, String> {
-    put("policy", "5")?;
+    put_policy(Policy::Native)?;
     let program = [GpuProgram::start("alone", 1, habit)?];
     let used = measure(&program, BEFORE_ALONE, MEASURED_ALONE)?;
     let [program] = program;
@@ -55,12 +56,14 @@ fn alone(habit: Habit) -> Result<f64, String> {
 
 /// A case: a policy, and programs with their weights.
 struct Case {
-    policy: u32,
+    policy: Policy,
     programs: Vec<(u32, Habit)>,
     /// The most that the error may be.
     bound: f64,
-    /// How long before, and how long it is measured, milliseconds.
-    times: (u64, u64),
+    /// Milliseconds before the programs are measured.
+    before: u64,
+    /// Milliseconds in which they are measured.
+    measured: u64,
     /// How the GPU is to be shared at the end; `None` where a program may be taken to have no work
     /// at that moment, since only the driver's samples tell that it has.
     mode: Option<&'static str>,
@@ -92,13 +95,13 @@ impl Case {
         }
         let mut programs = Vec::new();
         // Each has the GPU for a moment, as if it had been there before the policy was set.
-        put("policy", "5")?;
+        put_policy(Policy::Native)?;
         for (name, (weight, habit)) in NAMES.into_iter().zip(&self.programs) {
             programs.push(GpuProgram::start(name, *weight, *habit)?);
         }
-        put("policy", &self.policy.to_string())?;
+        put_policy(self.policy)?;
         let (began, before) = (now()?, calls()?);
-        let used = measure(&programs, self.times.0, self.times.1)?;
+        let used = measure(&programs, self.before, self.measured)?;
         let (ended, after) = (now()?, calls()?);
         let mode = mode()?;
         let windows = status(&programs[0].instance, "compute_windows")?;
@@ -139,7 +142,8 @@ fn cases() -> Vec<Case> {
         policy,
         programs,
         bound: BOUND,
-        times: (BEFORE, MEASURED),
+        before: BEFORE,
+        measured: MEASURED,
         mode: Some("windows"),
     };
     let habits: Vec<Habit> = [15 * US, 16 * MS]
@@ -148,37 +152,37 @@ fn cases() -> Vec<Case> {
         .collect();
     let mut cases = Vec::new();
     for &habit in &habits {
-        cases.push(case(3, vec![(30, habit)]));
+        cases.push(case(Policy::Fixed, vec![(30, habit)]));
     }
     for &a in &habits {
         for &b in &habits {
-            let mut pair = case(2, vec![(75, a), (25, b)]);
+            let mut pair = case(Policy::Weight, vec![(75, a), (25, b)]);
             if [a, b].iter().all(|h| h.depth > 1 && h.kernel < MS) {
                 // Their queues are full, of short kernels.
-                pair.times = (BEFORE_SLICES, MEASURED);
+                pair.before = BEFORE_SLICES;
                 pair.mode = Some("slices");
             }
             cases.push(pair);
         }
     }
     // Beyond every window.
-    cases.push(case(3, vec![(30, habit(81 * MS, 1))]));
+    cases.push(case(Policy::Fixed, vec![(30, habit(81 * MS, 1))]));
     let pair = vec![(75, habit(81 * MS, 8)), (25, habit(15 * US, 1))];
-    cases.push(case(2, pair));
+    cases.push(case(Policy::Weight, pair));
     // In a kernel of most of a second a program is silent as one without work: the driver's samples
     // tell.
     let (long, short) = (habit(800 * MS, 1), habit(15 * US, 1));
     cases.push(Case {
         bound: SAMPLED_CAP,
         mode: None,
-        ..case(3, vec![(30, long)])
+        ..case(Policy::Fixed, vec![(30, long)])
     });
     cases.push(Case {
         bound: SAMPLED_PAIR,
         // Two kernels fill two seconds nearly.
-        times: (BEFORE, 3 * MEASURED),
+        measured: 3 * MEASURED,
         mode: None,
-        ..case(2, vec![(25, long), (75, short)])
+        ..case(Policy::Weight, vec![(25, long), (75, short)])
     });
     cases
 }
@@ -252,7 +256,7 @@ pub fn run(only: &str) -> Result<bool, String> {
         clean_up();
         tell("service", line)?;
     }
-    put("policy", "5")?;
+    put_policy(Policy::Native)?;
     println!("{passed} passed, {failed} failed");
     Ok(failed == 0 && passed > 0)
 }

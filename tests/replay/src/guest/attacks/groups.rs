@@ -15,13 +15,14 @@ use crate::{
         rm,
         suite::{
             doorbell::{put, wait_for},
-            turns::Policy,
+            turns::PolicySet,
         },
         tools::{at, open_node, second_gpu},
         work::{Account, Work, GROUP},
     },
     standin, sys,
 };
+use cgpu_uapi::Policy;
 
 pub(super) const ATTACKS: &[Own] = &[
     Own {
@@ -121,7 +122,7 @@ fn switched_off() -> Result<(), String> {
     put("attacker/weight", "30")?;
     let work = Work::new(&instance)?;
     channel_in_copy(&work.client, GROUP)?;
-    let policy = Policy::set("3")?;
+    let policy = PolicySet::set(Policy::Fixed)?;
     let child = spawn(|| {
         while work.launch(1_000_000, 1, 4).is_ok() {}
         1

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The operator's commands about compute time, by the control device and by `/proc/cgpu_km`.
 
-use cgpu_uapi::{mechanism, set, state, Cause, GpuSetCompute, BURST_OF_GPU};
+use cgpu_uapi::{mechanism, set, state, Cause, GpuSetCompute, Policy, BURST_OF_GPU};
 
 use super::doorbell::{proc, put, suspend, wait_blocked, wait_for, wait_shut, Bell};
 use crate::{
@@ -23,10 +23,10 @@ tests! {
     "compute: channels come and go while it is suspended" => come_and_go;
 }
 
-fn policy(number: u32) -> impl Fn(&mut GpuSetCompute) {
+fn policy(policy: Policy) -> impl Fn(&mut GpuSetCompute) {
     move |wish| {
         wish.set = set::POLICY;
-        wish.policy = number;
+        wish.policy = policy.number();
     }
 }
 
@@ -38,10 +38,11 @@ fn text(file: &str) -> Result<String, String> {
 
 fn policies() -> Verdict {
     let c = control()?;
-    for number in 0..=5 {
-        sys("set", c.set_gpu_compute(GPU, policy(number)))?;
-        equal("policy", &sys("get", c.gpu_compute(GPU))?.policy, &number)?;
-        equal("in /proc", &text("policy")?, &number.to_string())?;
+    for wanted in Policy::ALL {
+        sys("set", c.set_gpu_compute(GPU, policy(wanted)))?;
+        let found = sys("get", c.gpu_compute(GPU))?.policy;
+        equal("policy", &found, &wanted.number())?;
+        equal("in /proc", &text("policy")?.as_str(), &wanted.digits())?;
     }
     let all = |wish: &mut GpuSetCompute| {
         wish.set = set::PERIOD | set::MAX_INSTANCES | set::PRIORITY_PERCENT | set::BURST;
@@ -50,7 +51,7 @@ fn policies() -> Verdict {
     };
     sys("set", c.set_gpu_compute(GPU, all))?;
     let gpu = sys("get", c.gpu_compute(GPU))?;
-    equal("policy", &gpu.policy, &5)?;
+    equal("policy", &gpu.policy, &Policy::Native.number())?;
     equal(
         "the others",
         &(
@@ -84,22 +85,34 @@ fn misfits() -> Verdict {
     sys("weight", c.set_weight("fita", GPU, 70))?;
     sys("weight", c.set_weight("fitb", GPU, 31))?;
     let above = Cause::WeightsAboveWhole.errno();
-    fails("fixed", c.set_gpu_compute(GPU, policy(3)), above)?;
-    equal("policy", &sys("get", c.gpu_compute(GPU))?.policy, &5)?;
+    fails(
+        "fixed",
+        c.set_gpu_compute(GPU, policy(Policy::Fixed)),
+        above,
+    )?;
+    equal(
+        "policy",
+        &sys("get", c.gpu_compute(GPU))?.policy,
+        &Policy::Native.number(),
+    )?;
     sys("weight", c.set_weight("fitb", GPU, 30))?;
-    sys("fixed", c.set_gpu_compute(GPU, policy(3)))?;
+    sys("fixed", c.set_gpu_compute(GPU, policy(Policy::Fixed)))?;
     fails("weight", c.set_weight("fitb", GPU, 31), above)?;
     equal("weight", &sys("get", c.get("fitb", GPU))?.weight, &30)?;
     fails("one more", c.create("fitc", GPU, GIB, 1), above)?;
     let fair = |wish: &mut GpuSetCompute| {
         wish.set = set::POLICY | set::MAX_INSTANCES;
-        (wish.policy, wish.max_instances) = (0, 1);
+        (wish.policy, wish.max_instances) = (Policy::Fair.number(), 1);
     };
     let many = Cause::TooManyForPolicy.errno();
     fails("fair", c.set_gpu_compute(GPU, fair), many)?;
-    equal("policy", &sys("get", c.gpu_compute(GPU))?.policy, &3)?;
+    equal(
+        "policy",
+        &sys("get", c.gpu_compute(GPU))?.policy,
+        &Policy::Fixed.number(),
+    )?;
     drop((a, b));
-    sys("native", c.set_gpu_compute(GPU, policy(5)))
+    sys("native", c.set_gpu_compute(GPU, policy(Policy::Native)))
 }
 
 fn unknown() -> Verdict {
@@ -125,7 +138,7 @@ fn unknown() -> Verdict {
         let refused = c.set_gpu_compute(GPU, wish);
         fails("malformed", refused, Cause::Malformed.errno())?;
     }
-    let elsewhere = c.set_gpu_compute(15, policy(5));
+    let elsewhere = c.set_gpu_compute(15, policy(Policy::Native));
     fails("no such GPU", elsewhere, Cause::NoSuchGpu.errno())?;
     let nobody = c.set_compute("nobody", GPU, |wish| wish.set = set::SUSPENDED);
     fails("no such instance", nobody, Cause::NoSuchInstance.errno())?;
@@ -209,7 +222,7 @@ struct Native;
 impl Drop for Native {
     fn drop(&mut self) {
         if let Ok(control) = control() {
-            let _ = control.set_gpu_compute(GPU, policy(5));
+            let _ = control.set_gpu_compute(GPU, policy(Policy::Native));
         }
     }
 }
@@ -225,7 +238,7 @@ fn given() -> Verdict {
         &0,
     )?;
     let _native = Native;
-    sys("weight", c.set_gpu_compute(GPU, policy(2)))?;
+    sys("weight", c.set_gpu_compute(GPU, policy(Policy::Weight)))?;
     // A ring before the doorbell is armed, which a thread does, is one that nobody hears of.
     wait_for("it is heard", || {
         bell.ring(2);
@@ -240,7 +253,7 @@ fn given() -> Verdict {
         sys("get", c.compute("given", GPU))?,
         sys("get", c.gpu_compute(GPU))?,
     );
-    sys("native", c.set_gpu_compute(GPU, policy(5)))?;
+    sys("native", c.set_gpu_compute(GPU, policy(Policy::Native)))?;
     equal("mode", &later.mode, &1)?;
     let took = later.now_ns - gpu.now_ns;
     let got = after.gpu_time_ns - before.gpu_time_ns;

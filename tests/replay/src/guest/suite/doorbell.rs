@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgpu_uapi::Cause;
+use cgpu_uapi::{Cause, Policy};
 
 use super::mappings::{
     doorbell_file, map_doorbell_in, map_doorbell_through_bar1, map_file, map_other_page, read,
@@ -58,6 +58,11 @@ pub(in crate::guest) fn proc(file: &str) -> String {
 
 pub(in crate::guest) fn put(file: &str, text: &str) -> Verdict {
     at(file, std::fs::write(proc(file), text))
+}
+
+/// Sets the policy of the GPU.
+pub(in crate::guest) fn put_policy(policy: Policy) -> Verdict {
+    put("policy", policy.digits())
 }
 
 /// Suspends an instance, and sees that its doorbell is shut; or resumes it.

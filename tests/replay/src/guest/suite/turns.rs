@@ -2,7 +2,7 @@
 //! The GPU in turns: that they are taken where they are needed, and that nothing happens where they
 //! are not.
 
-use super::doorbell::{faults, proc, put, status, wait_for, Bell};
+use super::doorbell::{faults, proc, put, put_policy, status, wait_for, Bell};
 use crate::{
     guest::{
         instance::Instance,
@@ -12,6 +12,7 @@ use crate::{
     },
     sys as os,
 };
+use cgpu_uapi::Policy;
 
 pub(super) const TESTS: &[Test] = &[
     ("turns: who is alone wakes nobody", quiet),
@@ -19,17 +20,17 @@ pub(super) const TESTS: &[Test] = &[
 ];
 
 /// The policy of the GPU, put back when this goes.
-pub(in crate::guest) struct Policy(String);
+pub(in crate::guest) struct PolicySet(String);
 
-impl Policy {
-    pub(in crate::guest) fn set(number: &str) -> Result<Self, String> {
+impl PolicySet {
+    pub(in crate::guest) fn set(policy: Policy) -> Result<Self, String> {
         let before = at("policy", std::fs::read_to_string(proc("policy")))?;
-        put("policy", number)?;
+        put_policy(policy)?;
         Ok(Self(before.trim().to_owned()))
     }
 }
 
-impl Drop for Policy {
+impl Drop for PolicySet {
     fn drop(&mut self) {
         // It was the policy before, so it is one.
         let _ = put("policy", &self.0);
@@ -59,7 +60,7 @@ fn wakeups() -> Result<u64, String> {
 fn quiet() -> Verdict {
     let bell = Bell::new("turnquiet")?;
     let idle = Instance::new("turnidle", GIB)?;
-    let policy = Policy::set("2")?;
+    let policy = PolicySet::set(Policy::Weight)?;
     // The work for the policy and the first ring after it.
     let mut woken = 0;
     wait_for("it is quiet", || {
@@ -85,7 +86,7 @@ fn let_go() -> Verdict {
     let instance = Instance::new("turnoff", GIB)?;
     put("turnoff/weight", "30")?;
     let work = Work::new(&instance)?;
-    let policy = Policy::set("3")?;
+    let policy = PolicySet::set(Policy::Fixed)?;
     let child = spawn(|| {
         while work.launch(1_000_000, 1, 4).is_ok() {}
         1

@@ -8,11 +8,12 @@ use super::{
 };
 use crate::{
     guest::{
-        suite::doorbell::put,
+        suite::doorbell::{put, put_policy},
         work::{now, Account},
     },
     sys as os,
 };
+use cgpu_uapi::Policy;
 
 /// Until a change must be in effect: a turn.
 const TURN_MS: u64 = 32;
@@ -74,12 +75,12 @@ pub(super) fn run(
     mut alone: impl FnMut(Habit) -> Result<f64, String>,
 ) -> Result<Vec<ShareLine>, String> {
     let rates = [alone(HABITS[0])?, alone(HABITS[1])?];
-    put("policy", "5")?;
+    put_policy(Policy::Native)?;
     let programs = [
         GpuProgram::start(NAMES[0], 75, HABITS[0])?,
         GpuProgram::start(NAMES[1], 25, HABITS[1])?,
     ];
-    put("policy", "2")?;
+    put_policy(Policy::Weight)?;
     os::sleep_ms(500);
     let mut lines = Vec::new();
     for change in &CHANGES {
@@ -95,7 +96,7 @@ pub(super) fn run(
         let case = format!("changed under load: {}", change.name);
         lines.push(line(case, wanted, of_alone, BOUND, per_second, mode()?));
     }
-    put("policy", "5")?;
+    put_policy(Policy::Native)?;
     for program in &programs {
         program.halt()?;
     }

@@ -13,12 +13,13 @@ use super::{
 };
 use crate::{
     guest::{
-        suite::doorbell::put,
+        suite::doorbell::{put, put_policy},
         tools::at,
         work::{now, Work},
     },
     sys as os,
 };
+use cgpu_uapi::Policy;
 
 /// A request: so many kernels of this length, one after the other.
 const KERNELS: u32 = 8;
@@ -66,7 +67,7 @@ fn requests(work: &Work, socket: &mut UnixStream) {
 
 /// The longest of all, the first one included, of whose kernels nothing is known.
 pub(super) fn run() -> Result<ShareLine, String> {
-    put("policy", "5")?;
+    put_policy(Policy::Native)?;
     let request = Habit {
         kernel: KERNEL,
         depth: 1,
@@ -77,7 +78,7 @@ pub(super) fn run() -> Result<ShareLine, String> {
         GpuProgram::start(NAMES[0], 1, BUSY)?,
         GpuProgram::start(NAMES[1], 1, BUSY)?,
     ];
-    put("policy", "2")?;
+    put_policy(Policy::Weight)?;
     os::sleep_ms(BEFORE);
     let ran = || -> Result<u64, String> { Ok(urgent.ran()? + others[0].ran()? + others[1].ran()?) };
     let (began, before, ran_before) = (now()?, calls()?, ran()?);

@@ -16,10 +16,11 @@ use super::{
     report::{calls, mode, rounded, ShareLine},
 };
 use crate::guest::{
-    suite::doorbell::put,
+    suite::doorbell::put_policy,
     tools::at,
     work::{now, Work},
 };
+use cgpu_uapi::Policy;
 
 /// A request: so many kernels of this length, one after the other. 17 ms were measured of a model
 /// that serves (docs/measurements/2026-11-23-latency.md).
@@ -95,7 +96,7 @@ struct Served {
 }
 
 fn run_beside(busy: Option<Habit>) -> Result<Served, String> {
-    put("policy", "5")?;
+    put_policy(Policy::Native)?;
     let request = Habit {
         kernel: KERNEL,
         depth: 1,
@@ -103,7 +104,7 @@ fn run_beside(busy: Option<Habit>) -> Result<Served, String> {
     let (service, mut socket) = GpuProgram::spawn("service", 1, request, serve)?;
     let neighbour = busy.map(|habit| GpuProgram::start(NAMES[0], 1, habit));
     let neighbour = neighbour.transpose()?;
-    put("policy", "2")?;
+    put_policy(Policy::Weight)?;
     at("ask", socket.write_all(&[1]))?;
     let mut next = || -> Result<u64, String> {
         let mut took = [0; 8];
