@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The driver's ring of samples, which say which process was on an engine
+//! The driver's ring of samples. A sample names the process that was on each engine at a moment
 //! (`NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2`).
 
 pub use super::generated::kernel::sample;
 
 use super::{params::gpumon, wire::Field};
 
-/// `NV2080_CTRL_GPUMON_SAMPLE_TYPE_PERFMON_UTIL`: samples of who was on the engines.
+/// `NV2080_CTRL_GPUMON_SAMPLE_TYPE_PERFMON_UTIL`: samples of the processes on the engines.
 pub const SAMPLE_TYPE: u8 = 2;
 /// `NV2080_CTRL_PERF_GPUMON_SAMPLE_COUNT_PERFMON_UTIL`: places in the ring.
 pub const SAMPLES: usize = 72;
 /// `NV2080_GPUMON_PID_INVALID`: nobody was on the engine.
 pub const NO_PROCESS: u32 = 0xffff_ffff;
 
-/// How a branch's samples lie.
+/// The layout of a branch's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleLayout {
     /// Bytes of the control's parameters.
@@ -25,8 +25,7 @@ pub struct SampleLayout {
 }
 
 impl SampleLayout {
-    /// Fills in what the driver wants to find in the parameters, of which there are [`Self::ring`]
-    /// bytes.
+    /// Writes the question into the control's parameters, which have [`Self::ring`] bytes.
     pub fn ask(self, params: &mut [u8]) {
         gpumon::TYPE.set(params, SAMPLE_TYPE);
         // CAST: below 2^16.
@@ -34,9 +33,8 @@ impl SampleLayout {
         gpumon::BUF_SIZE.set(params, bytes);
     }
 
-    /// The samples that came back: when each was taken, by the driver's clock, and the process that
-    /// was on the compute engine then. In no order; the places that no sample is in yet are left
-    /// out.
+    /// The samples in the answer: the driver's time of each, and the process that was on the
+    /// compute engine then. They are in no order. Places without a sample yet are left out.
     pub fn samples(self, params: &[u8]) -> impl Iterator<Item = (u64, Option<u32>)> + Clone + '_ {
         (0..SAMPLES).filter_map(move |index| {
             let at = gpumon::SAMPLES.checked_add(self.sample.checked_mul(index)?)?;

@@ -31,9 +31,9 @@
 /// The cost of contexts on a GPU, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextCost {
-    /// Once, as long as there is any context.
+    /// Charged to a tenant once, as long as it has any context.
     pub shared: u64,
-    /// Each context, without its channels.
+    /// Charged for each context, without its channels.
     pub each: u64,
 }
 
@@ -45,9 +45,9 @@ pub(super) const STARTUP_TABLES: u64 = 96 << 10;
 /// Bytes that each channel takes in the pool of its group.
 pub(super) const CHANNEL: u64 = 64 << 10;
 
-/// Bytes that a group for an engine that neither computes nor copies takes for the engine's own
-/// state: a chunk (`ctxBufferSize` in `kchangrpapiConstruct_IMPL()`, kernel_channel_group_api.c).
-/// Not measured. One for copies takes nothing.
+/// Bytes that a group takes for its engine's own state, if the engine neither computes nor copies:
+/// a chunk (`ctxBufferSize` in `kchangrpapiConstruct_IMPL()`, kernel_channel_group_api.c). This was
+/// not measured. A group for copies takes nothing.
 pub(super) const OTHER_GROUP: u64 = 64 << 10;
 
 /// GH100, as `NV2080_CTRL_CMD_MC_GET_ARCH_INFO` names it
@@ -64,13 +64,13 @@ const MEASURED: [(u32, ContextCost); 1] = [(
 )];
 
 impl ContextCost {
-    /// On a GPU of this architecture; 0: it is not known.
+    /// The cost on a GPU of this architecture; 0: the architecture is not known.
     pub fn of(architecture: u32) -> Self {
         let known = MEASURED.iter().find(|(known, _)| *known == architecture);
         known.map_or(Self::LARGEST, |(_, cost)| *cost)
     }
 
-    /// If nothing is known: each figure is the largest of those that were measured.
+    /// The cost on a GPU of which nothing is known: the largest of each figure that was measured.
     pub const LARGEST: Self = {
         let mut largest = Self { shared: 0, each: 0 };
         let mut rest: &[(u32, Self)] = &MEASURED;
@@ -86,7 +86,7 @@ impl ContextCost {
         largest
     };
 
-    /// Of so many contexts together.
+    /// The cost of so many contexts together.
     pub(super) fn all(&self, contexts: u64) -> u64 {
         match contexts {
             0 => 0,
@@ -94,7 +94,7 @@ impl ContextCost {
         }
     }
 
-    /// Of so many contexts and of page tables, in bytes, together.
+    /// The cost of so many contexts and of page tables, in bytes, together.
     pub(super) fn with_tables(&self, contexts: u64, tables: u64) -> u64 {
         let charged = tables.saturating_sub(contexts.saturating_mul(STARTUP_TABLES));
         self.all(contexts).saturating_add(charged)

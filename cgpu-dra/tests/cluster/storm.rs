@@ -25,10 +25,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A scheduler that takes longer hangs; a busy machine does not take it so far.
+/// A scheduler that takes longer has hung: even on a busy machine it needs less.
 const HANGS: Duration = Duration::from_secs(600);
 
-/// Looks every so often whether a pod has a node, until it has one.
+/// Waits until a pod has a node. It looks once in each `pause`.
 async fn gets_a_node(pods: &Api<Pod>, name: &str, pause: Duration) {
     loop {
         let found = pods.get(name).await.expect("the pod");

@@ -6,8 +6,11 @@ use crate::{os_interface::base::file_ref::FileRef, proxy::Part};
 /// A number in the parameters of a call, 32 bits wide, that is to stand for a file.
 #[derive(Clone, Copy)]
 pub struct Descriptor<'a> {
+    /// The file that the driver is to find by the number.
     pub(in crate::os_interface) file: &'a FileRef,
+    /// The part of the parameters that has the number, by its place among the parts.
     pub(in crate::os_interface) part: usize,
+    /// The number's offset in the part.
     pub(in crate::os_interface) offset: usize,
 }
 

@@ -142,14 +142,15 @@ fn default_weight() -> u32 {
     WEIGHT_DEFAULT
 }
 
-/// `take latency or throughput as the period`.
+/// An error for a word that is none of `all`: `take latency or throughput as the period`.
 fn take<T: Copy>(what: &str, all: &[T], name: fn(T) -> &'static str) -> String {
     let names: Vec<_> = all.iter().map(|value| name(*value)).collect();
     format!("take {} as the {what}", enumerate(&names, "or"))
 }
 
-#[derive(Serialize)]
-struct RestoreMembers {
+/// The instances of a file: those that were made, and those that were there.
+#[derive(Default, Serialize)]
+pub(super) struct RestoreMembers {
     restored: Vec<InstanceId>,
     present: Vec<InstanceId>,
 }
@@ -164,10 +165,7 @@ impl Verb for InstRestore {
         let control = target::open(host)?;
         let gpus = control.gpus()?;
         host.mount_cgpufs()?;
-        let mut members = RestoreMembers {
-            restored: vec![],
-            present: vec![],
-        };
+        let mut members = RestoreMembers::default();
         // One GPU that is gone is no reason to be without the others' instances.
         let mut faults = Vec::new();
         for gpu in &saved.gpu {
@@ -178,9 +176,9 @@ impl Verb for InstRestore {
         for instance in &saved.instance {
             for gpu in &instance.gpus {
                 match instance.restore(&*control, &gpus, gpu) {
-                    Ok((restored, present)) => {
-                        members.restored.extend(restored);
-                        members.present.extend(present);
+                    Ok(found) => {
+                        members.restored.extend(found.restored);
+                        members.present.extend(found.present);
                     }
                     Err(why) => faults.push(format!("{} on {gpu}: {why}", instance.name)),
                 }
@@ -213,7 +211,7 @@ impl SavedFile {
 }
 
 impl SavedGpu {
-    /// The wish that it says.
+    /// The change of policy that it asks for, its words understood.
     pub(super) fn wish(&self) -> Result<GpuSetPolicy, String> {
         let gpu: Selector = self.gpu.parse().map_err(|e| format!("{e}"))?;
         let period = self.period.as_deref().map(|period| {
@@ -252,7 +250,7 @@ impl SavedGpu {
 }
 
 impl SavedInstance {
-    /// The wish that it says.
+    /// The instance that it asks for, its words understood.
     pub(super) fn read(&self) -> Result<InstanceWish, String> {
         let gpus = self
             .gpus
@@ -276,22 +274,22 @@ impl SavedInstance {
         })
     }
 
-    /// Makes it on one of its GPUs; tells what was made and what was there.
+    /// Makes it on one of its GPUs, unless it is there.
     pub(super) fn restore(
         &self,
         control: &dyn Control,
         gpus: &[Gpu],
         gpu: &str,
-    ) -> Result<(Vec<InstanceId>, Vec<InstanceId>), String> {
+    ) -> Result<RestoreMembers, String> {
         let wish = self.read()?;
         let selector: Selector = gpu.parse().map_err(|e| format!("{e}"))?;
         let minors = target::select(gpus, &[selector]).map_err(|e| e.to_string())?;
         let all = control.instances().map_err(|e| e.to_string())?;
-        let (mut restored, mut present) = (vec![], vec![]);
+        let mut members = RestoreMembers::default();
         for minor in minors {
             let there = |i: &&Instance| i.key.name == wish.name && i.key.gpu_minor == minor;
             if let Some(instance) = all.iter().find(there) {
-                present.push(instance.into());
+                members.present.push(instance.into());
                 continue;
             }
             let key = InstanceKey::new(wish.name, minor);
@@ -313,9 +311,10 @@ impl SavedInstance {
                     ),
                 });
             }
-            restored.extend(made.iter().map(|m| InstanceId::new(&m.key, m.id)));
+            let made = made.iter().map(|m| InstanceId::new(&m.key, m.id));
+            members.restored.extend(made);
         }
-        Ok((restored, present))
+        Ok(members)
     }
 
     fn restore_settings(

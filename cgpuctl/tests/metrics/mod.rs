@@ -91,27 +91,9 @@ fn instances_are_reported_without_the_driver() {
 
 /// Sends the requests to a server on this host and returns its answers.
 fn ask(host: &Fake, requests: &'static [&'static str]) -> Vec<String> {
-    /// Hands what is said to the thread that waits for it.
-    struct Said(std::sync::mpsc::Sender<String>);
-    impl Write for Said {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            let text = String::from_utf8_lossy(bytes).into_owned();
-            self.0.send(text).map_err(std::io::Error::other)?;
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            self.0.send("\n".to_owned()).map_err(std::io::Error::other)
-        }
-    }
     let (say, hear) = std::sync::mpsc::channel();
     let client = std::thread::spawn(move || {
-        let said: String = hear.iter().take_while(|text| text != "\n").collect();
-        let address = said
-            .split("http://")
-            .nth(1)
-            .and_then(|rest| rest.split('/').next())
-            .expect("an address")
-            .to_owned();
+        let address: String = hear.recv().expect("an address");
         let one = |request: &&str| {
             let mut stream = TcpStream::connect(&address).expect("connected");
             let text = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -123,7 +105,8 @@ fn ask(host: &Fake, requests: &'static [&'static str]) -> Vec<String> {
         requests.iter().map(one).collect()
     });
     let loopback = ([127, 0, 0, 1], 0).into();
-    serve(host, loopback, Some(requests.len()), &mut Said(say)).expect("served");
+    let mut said = FirstLine(say, String::new());
+    serve(host, loopback, Some(requests.len()), &mut said).expect("served");
     client.join().expect("the client ends")
 }
 
@@ -168,7 +151,7 @@ fn a_port_that_is_taken_is_an_error() {
     assert!(sentence.contains("EADDRINUSE"), "{sentence}");
 }
 
-/// More clients than were served at once before, each of which says nothing or half a line.
+/// 32 clients, each of which says nothing or half a line.
 #[test]
 fn silent_clients_hold_up_nobody() {
     let host = busy_host();

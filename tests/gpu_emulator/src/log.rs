@@ -3,7 +3,8 @@
 
 use std::{fmt, fs::File, io::Write as _, path::Path, time::Instant};
 
-/// Lines of the same thing that are written at most; after them every power of two.
+/// Of many like lines the first ones are written, up to this count. After them a line is written if
+/// its count is a power of two.
 const SAME: u64 = 16;
 
 /// A log file, or nothing.
@@ -30,7 +31,7 @@ impl Log {
         })
     }
 
-    /// Writes a line: the unit that says it, and what it says.
+    /// Writes a line of a unit of the GPU.
     pub fn say(&mut self, unit: &str, words: fmt::Arguments<'_>) {
         if let Some(file) = &mut self.file {
             let seconds = self.began.elapsed().as_secs_f64();
