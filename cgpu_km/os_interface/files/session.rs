@@ -30,9 +30,7 @@ pub trait Endpoint: Send + Sync + 'static {
     fn backing(&self) -> Result<Arc<BackingFile>>;
 
     /// Whether a file may be opened. It may wait: nothing is held yet, and not the real device.
-    fn may_open(&self) -> Result {
-        Ok(())
-    }
+    fn may_open(&self) -> Result;
 
     /// A file is opened. [`Endpoint::release`] is called for what this returns, always: also when
     /// the driver's `open` refuses afterwards. `handle` is for calls on the file from elsewhere.
@@ -43,71 +41,57 @@ pub trait Endpoint: Send + Sync + 'static {
 
     /// Whether mappings of a file show objects of the driver's, and end when
     /// [`OpenFile::end_mappings`] says so: for a file always the same.
-    fn shows_objects(_file: &Self::File) -> bool {
-        false
-    }
+    fn shows_objects(file: &Self::File) -> bool;
 
     /// The gate of a file that may show registers: always the same. Without one, [`Shown::Gated`]
     /// is an error.
-    fn gate(_file: &Self::File) -> Option<&Arc<Gate>> {
-        None
-    }
+    fn gate(file: &Self::File) -> Option<&Arc<Gate>>;
 
     /// The doorbell that a file's mappings show in the place of the driver's own: for a file, there
     /// is none, or the same from some moment on.
-    fn doorbell(_file: &Self::File) -> Option<&Doorbell> {
-        None
-    }
+    fn doorbell(file: &Self::File) -> Option<&Doorbell>;
 
     /// Whether the driver may be asked for a mapping; an error is what `mmap` gives. The address
     /// space is locked.
-    fn may_map(_file: &Self::File) -> Result {
-        Ok(())
-    }
+    fn may_map(file: &Self::File) -> Result;
 
     /// The driver has refused to open the file, or to map it.
-    fn refused(_file: &Self::File) {}
+    fn refused(file: &Self::File);
 
     /// The driver has made a mapping: what the program is to have. An error takes it away again,
     /// and is what `mmap` gives. For this one and [`Endpoint::unmapped`] see the rules on locks in
     /// [`vm_operations`](super::vm_operations).
     fn mapped<'a>(
-        _file: &'a Self::File,
-        _made: &ProgramMapping,
-        _pages: &Pages<'_>,
-    ) -> Result<Shown<'a>> {
-        Ok(Shown::AsMade)
-    }
+        file: &'a Self::File,
+        made: &ProgramMapping,
+        pages: &Pages<'_>,
+    ) -> Result<Shown<'a>>;
 
     /// The rest of the work before the program gets a mapping of which [`Endpoint::mapped`] said
     /// [`Shown::Later`]. `late`: more time has passed since than the driver's own calls take.
-    fn settle(_file: &Self::File, _call: &mut Caller<'_>, _made: &ProgramMapping, _late: bool) {}
+    fn settle(file: &Self::File, call: &mut Caller<'_>, made: &ProgramMapping, late: bool);
 
     /// A mapping of registers is made; an error takes it away again, and is what `mmap` gives. For
     /// this one and the next two, too, see the rules on locks.
-    fn enter_registers(_file: &Self::File) -> Result {
-        Ok(())
-    }
+    fn enter_registers(file: &Self::File) -> Result;
 
     /// A mapping of registers was copied. `false` for [`CopiedBy::Fork`]: it is one too many, and
     /// nobody can use it; it is there all the same.
-    fn copy_registers(_file: &Self::File, _how: CopiedBy) -> bool {
-        true
-    }
+    fn copy_registers(file: &Self::File, how: CopiedBy) -> bool;
 
     /// A mapping of registers, or a copy, is gone.
-    fn leave_registers(_file: &Self::File) {}
+    fn leave_registers(file: &Self::File);
 
     /// A program touched registers whose gate is not open.
-    fn rang(_file: &Self::File) {}
+    fn rang(file: &Self::File);
 
     /// A mapping, or the part of one that this says, is gone, for the driver too. Fork, `mremap`
     /// and a split make mappings that nobody tells of, and whose end is told. (Of UVM's managed
     /// memory a child or a moved mapping has none: `uvm_vm_open_managed()` disables the copy.)
-    fn unmapped(_file: &Self::File, _gone: &ProgramMapping, _how: Unmapped) {}
+    fn unmapped(file: &Self::File, gone: &ProgramMapping, how: Unmapped);
 
     /// The file is closed, and the driver's `release` is going to run.
-    fn closing(_file: &Self::File) {}
+    fn closing(file: &Self::File);
 
     /// The file is closed, and the driver's `release` has run.
     fn release(file: Self::File);
