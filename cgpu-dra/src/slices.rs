@@ -29,19 +29,22 @@ pub const LEAST: u64 = 512 << 20;
 /// Longest string in an attribute.
 const LONGEST_STRING: usize = 64;
 
-/// The devices of a node. A GPU on which hand-made instances leave too little is none of them.
+/// The devices of a node. A GPU on which other instances leave claims too little is none of them,
+/// unless it has failed: its taint is for the pods that are on it.
 pub fn devices(inventory: &Inventory, failures: &BTreeMap<String, Failure>) -> Vec<Device> {
-    let usable = |gpu: &&NodeGpu| gpu.largest_bytes >= LEAST && gpu.weight > 0 && gpu.instances > 0;
-    let gpus = inventory.gpus.iter().filter(usable);
-    gpus.map(|gpu| Device {
-        name: gpu.device(),
-        allow_multiple_allocations: Some(true),
-        attributes: Some(attributes(gpu, &inventory.driver)),
-        capacity: Some(capacities(gpu)),
-        taints: failures.get(&gpu.pci).map(|failure| vec![taint(failure)]),
-        ..Device::default()
-    })
-    .collect()
+    let usable = |gpu: &NodeGpu| gpu.largest_bytes >= LEAST && gpu.weight > 0 && gpu.instances > 0;
+    let device = |gpu: &NodeGpu| {
+        let failure = failures.get(&gpu.pci);
+        (usable(gpu) || failure.is_some()).then(|| Device {
+            name: gpu.device(),
+            allow_multiple_allocations: Some(true),
+            attributes: Some(attributes(gpu, &inventory.driver)),
+            capacity: Some(capacities(gpu)),
+            taints: failure.map(|failure| vec![taint(failure)]),
+            ..Device::default()
+        })
+    };
+    inventory.gpus.iter().filter_map(device).collect()
 }
 
 /// The slice's contents.
@@ -101,9 +104,10 @@ fn semantic(driver: &str) -> Option<String> {
 }
 
 fn capacities(gpu: &NodeGpu) -> BTreeMap<String, DeviceCapacity> {
-    // The minimum is a whole number of steps, so all is.
-    let memory = gpu.memory_bytes / STEP * STEP;
-    let largest = gpu.largest_bytes / STEP * STEP;
+    // The minimum is a whole number of steps, so all is. A GPU that has failed may have less.
+    let whole = |bytes: u64| bytes.max(LEAST) / STEP * STEP;
+    let (memory, largest) = (whole(gpu.memory_bytes), whole(gpu.largest_bytes));
+    let (weight, instances) = (gpu.weight.max(1), gpu.instances.max(1));
     let bytes = |n| Quantity(quantity::bytes(n));
     let number = |n: u32| Quantity(n.to_string());
     let range = |least: Quantity, most: Quantity, step: Quantity| CapacityRequestPolicyRange {
@@ -133,21 +137,16 @@ fn capacities(gpu: &NodeGpu) -> BTreeMap<String, DeviceCapacity> {
         (
             "weight".to_owned(),
             capacity(
-                number(gpu.weight),
+                number(weight),
                 number(1),
                 // A range of one number has no room for a step.
-                (gpu.weight > 1).then(|| range(number(1), number(gpu.weight), number(1))),
-                (gpu.weight == 1).then(|| vec![number(1)]),
+                (weight > 1).then(|| range(number(1), number(weight), number(1))),
+                (weight == 1).then(|| vec![number(1)]),
             ),
         ),
         (
             "instances".to_owned(),
-            capacity(
-                number(gpu.instances),
-                number(1),
-                None,
-                Some(vec![number(1)]),
-            ),
+            capacity(number(instances), number(1), None, Some(vec![number(1)])),
         ),
     ])
 }
@@ -297,7 +296,7 @@ mod tests {
             made.memory_limit_bytes = held;
             state.lock().expect("held").instances.push(made);
             let control = FakeDevice::open(state).expect("opened");
-            let read = Inventory::read(&control, percent).expect("read");
+            let read = Inventory::read(&control, percent, |_| true).expect("read");
             let whole = H200 * u64::from(percent) / 100 - held;
             let [value, default, most] = memory_of(&read);
             assert_eq!(value, whole / STEP * STEP);
@@ -328,6 +327,21 @@ mod tests {
         assert!(devices(&gpu(LEAST - 1, 1, 1), &none).is_empty());
         assert!(devices(&gpu(LEAST, 0, 1), &none).is_empty());
         assert!(devices(&gpu(LEAST, 1, 0), &none).is_empty());
+    }
+
+    /// The pods on it are to be evicted. The apiserver would refuse numbers below the least.
+    #[test]
+    fn manually_held_gpu_is_tainted_when_it_fails() {
+        let failed = BTreeMap::from([("0000:29:00.0".to_owned(), Failure::Xid(79))]);
+        let all = devices(&gpu(LEAST - 1, 0, 0), &failed);
+        assert_eq!(all[0].taints.as_ref().map(Vec::len), Some(1));
+        let capacities = all[0].capacity.as_ref().expect("capacities");
+        let values: BTreeMap<_, _> = capacities
+            .iter()
+            .map(|(k, c)| (&**k, &*c.value.0))
+            .collect();
+        let least = [("instances", "1"), ("memory", "512Mi"), ("weight", "1")];
+        assert_eq!(values, BTreeMap::from(least));
     }
 
     #[test]
