@@ -60,6 +60,21 @@ pub struct Plan {
     pub shares: Vec<Share>,
 }
 
+impl Plan {
+    /// Whether two plans are of one allocation. Parameters may have changed with a class.
+    pub fn is_same_allocation(&self, other: &Self) -> bool {
+        let of = |plan: &Self| {
+            let shares = plan.shares.iter().cloned();
+            let mut all: Vec<_> = shares
+                .map(|s| (s.request, s.device, s.share_id, s.memory_bytes, s.weight))
+                .collect();
+            all.sort();
+            all
+        };
+        of(self) == of(other)
+    }
+}
+
 /// Why a claim cannot be prepared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The GPUs of this node as the scheduler of Kubernetes is to see them: what they have, less what
-//! instances made by hand hold of it.
+//! instances hold of it that were made by hand, or whose claim is gone.
 
-use crate::names;
+use crate::names::{self, Uid};
 use cgpu_client::{control::Control, text::known};
 use cgpu_uapi::{mig, text, Gpu, Instance, Policy, MAX_INSTANCES_PER_GPU, WEIGHT_MAX};
 use nix::errno::Errno;
@@ -48,14 +48,18 @@ struct Held {
 
 impl Inventory {
     /// Reads it from the control device. `overcommit` has claims share so many percent of a GPU's
-    /// memory; 100 is all of it.
-    pub fn read(control: &dyn Control, overcommit: u32) -> Result<Self, Errno> {
+    /// memory; 100 is all of it. `is_counted` says which claims the scheduler counts itself.
+    pub fn read(
+        control: &dyn Control,
+        overcommit: u32,
+        is_counted: impl Fn(&Uid) -> bool,
+    ) -> Result<Self, Errno> {
         // The GPUs first: looking for them is what makes the module ask for the version.
         let (gpus, instances) = (control.gpus()?, control.instances()?);
         let version = control.version()?;
-        let by_hand = held_by_hand(&instances);
+        let others = held_by_others(&instances, is_counted);
         let shared = gpus.iter().filter(|gpu| !is_mig(gpu)).map(|gpu| {
-            let held = by_hand.get(&gpu.minor).copied().unwrap_or_default();
+            let held = others.get(&gpu.minor).copied().unwrap_or_default();
             NodeGpu::new(gpu, held, overcommit)
         });
         let mut shared: Vec<_> = shared.collect();
@@ -77,12 +81,15 @@ pub(crate) fn is_mig(gpu: &Gpu) -> bool {
     matches!(gpu.mig_mode, mig::ENABLED | mig::DISABLE_PENDING)
 }
 
-/// By minor. The scheduler knows the claims' instances itself.
-fn held_by_hand(instances: &[Instance]) -> BTreeMap<u32, Held> {
+/// Memory and weight that the scheduler does not know of, by minor.
+fn held_by_others(
+    instances: &[Instance],
+    is_counted: impl Fn(&Uid) -> bool,
+) -> BTreeMap<u32, Held> {
     let mut held: BTreeMap<u32, Held> = BTreeMap::new();
     for instance in instances {
         let name = instance.key.name.as_str().unwrap_or_default();
-        if names::uid_of(name).is_some() {
+        if names::uid_of(name).is_some_and(|uid| is_counted(&uid)) {
             continue;
         }
         let on = held.entry(instance.key.gpu_minor).or_default();

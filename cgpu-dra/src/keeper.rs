@@ -63,8 +63,8 @@ impl Keeper {
         let mut tasks = Tasks(BTreeMap::new());
         loop {
             let plans = keeper.tenants.plans();
-            tasks.0.retain(|uid, task| {
-                let stays = plans.contains_key(uid) && !task.is_finished();
+            tasks.0.retain(|uid, (plan, task)| {
+                let stays = plans.get(uid) == Some(plan) && !task.is_finished();
                 if !stays {
                     task.abort();
                 }
@@ -72,7 +72,8 @@ impl Keeper {
             });
             for (uid, plan) in plans {
                 tasks.0.entry(uid.clone()).or_insert_with(|| {
-                    tokio::spawn(Following::new(keeper.clone(), uid, plan).run())
+                    let following = Following::new(keeper.clone(), uid, plan.clone());
+                    (plan, tokio::spawn(following.run()))
                 });
             }
             // The journal may also be changed by another process of this program.
@@ -81,12 +82,12 @@ impl Keeper {
     }
 }
 
-/// Tasks that end when the keeper does.
-struct Tasks(BTreeMap<Uid, JoinHandle<()>>);
+/// Tasks that end when the keeper does, each with the plan that it follows.
+struct Tasks(BTreeMap<Uid, (Plan, JoinHandle<()>)>);
 
 impl Drop for Tasks {
     fn drop(&mut self) {
-        self.0.values().for_each(JoinHandle::abort);
+        self.0.values().for_each(|(_, task)| task.abort());
     }
 }
 
@@ -97,6 +98,8 @@ struct Following {
     plan: Plan,
     /// The status that was last written to the claim.
     written: Option<Vec<AllocatedDeviceStatus>>,
+    /// Whether the apiserver kept it: a feature gate may be off.
+    kept: bool,
     /// The wish for another size, and its outcome.
     wish: Wish,
     resized: Option<Result<(), String>>,
@@ -111,6 +114,7 @@ impl Following {
             uid,
             plan,
             written: None,
+            kept: false,
             wish: Wish::default(),
             resized: None,
             gone: None,
@@ -157,7 +161,8 @@ impl Following {
             return Ok(());
         };
         self.gone = None;
-        self.step(&claim).await?;
+        self.keeper.tenants.note_gone(&self.uid, false);
+        self.step(&mut claim).await?;
         let watched = WatchParams::default().fields(&only).timeout(WATCH);
         let mut events = claims.watch(&watched, &version).await?.boxed();
         let mut tick = tokio::time::interval_at(Instant::now() + PERIOD, PERIOD);
@@ -170,7 +175,7 @@ impl Following {
                     Some(WatchEvent::Error(status)) => return Err(kube::Error::Api(status)),
                     _ => return Ok(()),
                 },
-                _ = tick.tick() => self.step(&claim).await?,
+                _ = tick.tick() => self.step(&mut claim).await?,
             }
         }
     }
@@ -180,16 +185,18 @@ impl Following {
     }
 
     /// Does what the claim asks for, and writes to it what is.
-    async fn step(&mut self, claim: &ResourceClaim) -> kube::Result<()> {
+    async fn step(&mut self, claim: &mut ResourceClaim) -> kube::Result<()> {
         self.resize(claim).await;
         let Some(moment) = self.moment().await else {
             return Ok(());
         };
-        let before = claim.status.as_ref().and_then(|s| s.devices.as_deref());
-        let before = self.written.as_deref().or(before).unwrap_or_default();
+        let there = claim.status.as_ref().and_then(|s| s.devices.as_deref());
+        let there = there.unwrap_or_default();
+        let before = self.written.as_deref().unwrap_or(there);
         let (pool, now) = (&self.keeper.pool, Timestamp::now());
         let devices = status::devices(&self.uid, &self.plan, pool, &moment, before, now);
-        if self.written.as_deref() == Some(&devices) {
+        let is_there = !self.kept || status::tells_of(there, &devices);
+        if is_there && self.written.as_deref() == Some(&devices) {
             return Ok(());
         }
         let patch = json!({
@@ -200,9 +207,10 @@ impl Following {
         });
         let by = PatchParams::apply(DRIVER).force();
         let claims = self.claims();
-        claims
-            .patch_status(&self.plan.name, &by, &Patch::Apply(patch))
-            .await?;
+        let patch = Patch::Apply(patch);
+        *claim = claims.patch_status(&self.plan.name, &by, &patch).await?;
+        let there = claim.status.as_ref().and_then(|s| s.devices.as_deref());
+        self.kept = status::tells_of(there.unwrap_or_default(), &devices);
         self.written = Some(devices);
         Ok(())
     }
@@ -261,6 +269,7 @@ impl Following {
     /// The claim is gone. The kubelet unprepares it; if it has forgotten that, this is done here.
     async fn clean_up(&mut self) {
         let since = *self.gone.get_or_insert_with(Instant::now);
+        self.keeper.tenants.note_gone(&self.uid, true);
         if since.elapsed() < self.keeper.grace {
             return;
         }

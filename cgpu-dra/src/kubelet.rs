@@ -29,6 +29,8 @@ use tokio::sync::{watch, Notify, Semaphore};
 const HEALTH_PERIOD: Duration = Duration::from_secs(10);
 /// How long the kubelet trusts what it has heard, seconds.
 const HEALTH_TRUSTED: i64 = 30;
+/// How long the apiserver may take where a claim is prepared already.
+const FOR_KNOWN: Duration = Duration::from_secs(3);
 /// Of the kubelet's calls that ask the control device.
 static TURNS: Semaphore = Semaphore::const_new(8);
 
@@ -182,25 +184,33 @@ impl Kubelet {
         if !is_object(&claim.namespace) || !is_object(&claim.name) {
             return Err(ClaimError::Name);
         }
-        let known = self.tenants.plan(&uid);
-        let plan = match known {
-            // A prepared claim stays as it was, also if the apiserver is away.
-            Some(plan) => plan,
-            None => {
-                let called = format!("{}/{}", claim.namespace, claim.name);
-                let found = (self.lookup)(claim.namespace, claim.name).await;
-                let found = found.map_err(|why| ClaimError::Lookup(called.clone(), why))?;
-                let found = found.ok_or(ClaimError::Missing(called))?;
-                let tenants = self.tenants.clone();
-                let inventory = ask(move || tenants.inventory()).await?;
-                let inventory = inventory.map_err(TenantError::Control)?;
-                plan(&found, &uid, &self.pool, &inventory, self.allowed)?
+        let plan = match self.tenants.plan(&uid) {
+            None => self.plan(&uid, claim).await?,
+            // A prepared claim stays as it was, also if the apiserver is away. But if its pod was
+            // deleted by force, it may have been allocated anew.
+            Some(known) => {
+                let asked = tokio::time::timeout(FOR_KNOWN, self.plan(&uid, claim)).await;
+                let new = asked.ok().and_then(Result::ok);
+                new.filter(|new| !new.is_same_allocation(&known))
+                    .unwrap_or(known)
             }
         };
         let tenants = self.tenants.clone();
         let (at, made) = (uid.clone(), plan.clone());
         ask(move || tenants.prepare(&at, &made)).await??;
         Ok((uid, plan))
+    }
+
+    /// Plans a claim's instances as the apiserver says that it is allocated.
+    async fn plan(&self, uid: &Uid, claim: ClaimReference) -> Result<Plan, ClaimError> {
+        let called = format!("{}/{}", claim.namespace, claim.name);
+        let found = (self.lookup)(claim.namespace, claim.name).await;
+        let found = found.map_err(|why| ClaimError::Lookup(called.clone(), why))?;
+        let found = found.ok_or(ClaimError::Missing(called))?;
+        let tenants = self.tenants.clone();
+        let inventory = ask(move || tenants.inventory()).await?;
+        let inventory = inventory.map_err(TenantError::Control)?;
+        Ok(plan(&found, uid, &self.pool, &inventory, self.allowed)?)
     }
 
     /// Removes what claims have, each for itself.

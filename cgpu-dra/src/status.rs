@@ -180,6 +180,25 @@ pub fn devices(
         .collect()
 }
 
+/// Whether a claim's `status.devices` says of all of these what they say.
+pub fn tells_of(status: &[AllocatedDeviceStatus], devices: &[AllocatedDeviceStatus]) -> bool {
+    let key = |d: &AllocatedDeviceStatus| {
+        let conditions = d.conditions.iter().flatten();
+        let kinds: Vec<_> = conditions
+            .map(|c| (c.type_.clone(), c.status.clone()))
+            .collect();
+        (
+            d.driver.clone(),
+            d.pool.clone(),
+            d.device.clone(),
+            kinds,
+            d.data.clone(),
+        )
+    };
+    let there: Vec<_> = status.iter().map(key).collect();
+    devices.iter().all(|device| there.contains(&key(device)))
+}
+
 fn data(instance: &Instance) -> serde_json::Value {
     json!({
         "instance": instance.key.name.as_str().unwrap_or_default(),

@@ -26,9 +26,9 @@ use cgpu_uapi::{
 };
 use nix::errno::Errno;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use zerocopy::FromZeros;
 
@@ -77,6 +77,9 @@ pub enum TenantError {
         /// Why.
         errno: Errno,
     },
+    /// Somebody removed it meanwhile.
+    #[error("the instance {0} vanished while it was prepared; did an operator destroy it?")]
+    Vanished(String),
     /// A file.
     #[error(transparent)]
     Path(#[from] PathError),
@@ -129,6 +132,8 @@ pub struct Tenants {
     journal: Journal,
     /// One change at a time.
     turn: Mutex<()>,
+    /// Claims that are deleted, and whose instances are still there.
+    gone: Mutex<BTreeSet<Uid>>,
 }
 
 impl Tenants {
@@ -140,7 +145,8 @@ impl Tenants {
             places,
             overcommit,
             journal,
-            turn: Mutex::new(()),
+            turn: Mutex::default(),
+            gone: Mutex::default(),
         })
     }
 
@@ -157,9 +163,27 @@ impl Tenants {
         }
     }
 
-    /// The GPUs as they are now.
+    /// The GPUs as they are now. The scheduler knows of the claims that are there, and of no other
+    /// instance.
     pub fn inventory(&self) -> Result<Inventory, Errno> {
-        Inventory::read(&*self.node.control()?, self.overcommit)
+        let gone = self.gone().clone();
+        Inventory::read(&*self.node.control()?, self.overcommit, |uid| {
+            self.journal.knows(uid) && !gone.contains(uid)
+        })
+    }
+
+    fn gone(&self) -> MutexGuard<'_, BTreeSet<Uid>> {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes whether the apiserver has a claim.
+    pub fn note_gone(&self, uid: &Uid, is_gone: bool) {
+        let mut gone = self.gone();
+        if is_gone {
+            gone.insert(uid.clone());
+        } else {
+            gone.remove(uid);
+        }
     }
 
     /// Whether the module has found the NVIDIA driver.
@@ -198,8 +222,16 @@ impl Tenants {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let control = self.control()?;
         let was_known = self.journal.knows(uid);
+        let before = self.journal.plan(uid);
+        let anew = before.is_some_and(|before| !before.is_same_allocation(plan));
         let there = of_claim(&*control, uid).map_err(TenantError::Control)?;
-        let complete = self.journal.is_complete(uid);
+        if anew {
+            let has_share = |i: &&Instance| plan.shares.iter().any(|s| s.minor == i.key.gpu_minor);
+            let left = there.iter().filter(|i| !has_share(i));
+            left.map(|i| destroy(&*control, i))
+                .collect::<Result<(), _>>()?;
+        }
+        let complete = !anew && self.journal.is_complete(uid);
         // Somebody may have made one of the claim's name on a GPU that it has no share of.
         if !complete || plan.shares.iter().any(|share| !is_there(&there, share)) {
             self.journal.add(uid, plan)?;
@@ -264,6 +296,7 @@ impl Tenants {
                 uid.cdi_device(instance.key.gpu_minor)
             })
         });
+        let spec = spec.ok_or_else(|| TenantError::Vanished(uid.instance()))?;
         let text = serde_json::to_vec_pretty(&spec).unwrap_or_default();
         files::make_folder(&self.places.cdi)?;
         Ok(files::write_whole(&self.cdi_file(uid), &text)?)
@@ -285,22 +318,16 @@ impl Tenants {
         // First, so that no new container gets what is being removed.
         files::remove(&self.cdi_file(uid))?;
         for instance in of_claim(control, uid).map_err(TenantError::Control)? {
-            let name = uid.instance();
-            match control.destroy(&instance.key) {
-                Ok(()) | Err(Errno::ENOENT) => {}
-                Err(Errno::EBUSY) => {
-                    let files = instance.open_files + instance.tenant_open_files;
-                    return Err(TenantError::InUse { name, files });
-                }
-                Err(errno) => return Err(TenantError::Remove { name, errno }),
-            }
+            destroy(control, &instance)?;
         }
         self.forget(uid)
     }
 
     fn forget(&self, uid: &Uid) -> Result<(), TenantError> {
         files::remove(&self.cdi_file(uid))?;
-        Ok(self.journal.strike(uid)?)
+        self.journal.strike(uid)?;
+        self.note_gone(uid, false);
+        Ok(())
     }
 
     /// Removes instances of claims that the journal does not know, and gives back the names of
@@ -366,6 +393,19 @@ impl Tenants {
         } else {
             Err(enumerate(&refused, "and"))
         }
+    }
+}
+
+/// Removes an instance, if it is there.
+fn destroy(control: &dyn Control, instance: &Instance) -> Result<(), TenantError> {
+    let name = instance.key.name.as_str().unwrap_or_default().to_owned();
+    match control.destroy(&instance.key) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(Errno::EBUSY) => {
+            let files = instance.open_files + instance.tenant_open_files;
+            Err(TenantError::InUse { name, files })
+        }
+        Err(errno) => Err(TenantError::Remove { name, errno }),
     }
 }
 

@@ -166,6 +166,102 @@ async fn a_restless_claim_is_followed_in_time() {
     running.abort();
 }
 
+/// The scheduler counts its memory as free.
+#[tokio::test]
+async fn instance_of_a_deleted_claim_is_subtracted() {
+    let node = FakeNode::new(1);
+    let gone = Arc::new(AtomicBool::new(false));
+    let is_gone = gone.clone();
+    let client = serve(move |request| answer(request, is_gone.load(Ordering::Relaxed)));
+    let mut keeper = keeper(&node, client.await);
+    keeper.grace = Duration::from_secs(3600);
+    let tenants = keeper.tenants.clone();
+    let free = || tenants.inventory().expect("read").gpus[0].memory_bytes;
+    let (whole, began) = (free(), Instant::now());
+    let running = tokio::spawn(keeper.run());
+    for (is_gone, held) in [(true, 8 << 30), (false, 0), (true, 8 << 30)] {
+        gone.store(is_gone, Ordering::Relaxed);
+        while free() != whole - held {
+            assert!(began.elapsed() < Duration::from_secs(90), "{}", free());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    tenants
+        .unprepare(&Uid::new(UID).expect("a uid"))
+        .expect("removed");
+    assert_eq!(free(), whole);
+    running.abort();
+}
+
+#[tokio::test]
+async fn removed_status_is_written_again() {
+    let node = FakeNode::new(1);
+    let status: Arc<Mutex<Value>> = Arc::default();
+    let written = Arc::new(AtomicUsize::new(0));
+    let (kept, count) = (status.clone(), written.clone());
+    let client = serve(move |request| {
+        let mut kept = kept.lock().expect("held");
+        if request.method() == Method::PATCH {
+            count.fetch_add(1, Ordering::Relaxed);
+            let patch: Value = serde_json::from_slice(request.body()).expect("a patch");
+            *kept = patch["status"].clone();
+        }
+        let mut answer = answer(request, false);
+        for at in ["/items/0", "/object", ""] {
+            if let Some(claim) = answer
+                .pointer_mut(at)
+                .filter(|c| c["kind"] == "ResourceClaim")
+            {
+                claim["status"] = kept.clone();
+            }
+        }
+        answer
+    });
+    let running = tokio::spawn(keeper(&node, client.await).run());
+    let began = Instant::now();
+    for times in 1..3 {
+        while written.load(Ordering::Relaxed) < times {
+            assert!(
+                began.elapsed() < Duration::from_secs(90),
+                "written {times} times"
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(written.load(Ordering::Relaxed), times);
+        *status.lock().expect("held") = Value::Null;
+    }
+    running.abort();
+}
+
+/// Its pod was deleted by force, so nobody unprepared it.
+#[test]
+fn claim_allocated_anew_moves() {
+    let node = FakeNode::new(2);
+    let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
+    let uid = Uid::new(UID).expect("a uid");
+    tenants.prepare(&uid, &plan()).expect("prepared");
+    let mut other = plan();
+    (other.shares[0].device, other.shares[0].minor) = ("gpu-1".to_owned(), 1);
+    node.with(|s| s.instances[0].open_files = 1);
+    let refused = tenants.prepare(&uid, &other).expect_err("in use");
+    assert!(
+        refused.to_string().contains("one file is still open"),
+        "{refused}"
+    );
+    assert_eq!(tenants.plan(&uid), Some(plan()));
+    node.with(|s| s.instances[0].open_files = 0);
+    tenants.prepare(&uid, &other).expect("prepared");
+    let at: Vec<_> = node
+        .limits()
+        .into_iter()
+        .map(|(_, gpu, limit)| (gpu, limit))
+        .collect();
+    assert_eq!((at, tenants.plan(&uid)), (vec![(1, 8 << 30)], Some(other)));
+    let spec = std::fs::read_to_string(&node.cdi_files()[0]).expect("read");
+    assert!(spec.contains("gpu-1") && !spec.contains("gpu-0"), "{spec}");
+}
+
 /// An apiserver that keeps no slice, and whose watches end at once.
 fn without_slices(request: &Request<Bytes>) -> Value {
     if request.method() == Method::POST {

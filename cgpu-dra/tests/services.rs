@@ -270,6 +270,28 @@ async fn a_prepared_claim_outlives_driver_and_apiserver() {
     assert!(node.limits().is_empty());
 }
 
+#[tokio::test]
+async fn apiserver_tells_where_a_prepared_claim_is_now() {
+    let node = FakeNode::new(2);
+    let claims = known(one_share());
+    let mut driver = start(&node, &claims).await;
+    driver.prepare().await;
+    let moved = json!([on("gpu", "gpu-1", "8Gi", "20")]);
+    let moved = known(claim(UID, moved, json!([])));
+    claims
+        .lock()
+        .expect("held")
+        .extend(moved.lock().expect("held").clone());
+    for is_online in [true, false] {
+        driver.online.store(is_online, Ordering::Relaxed);
+        let answer = driver.prepare().await;
+        assert_eq!(
+            (answer.error.as_str(), &*answer.devices[0].device_name),
+            ("", "gpu-1")
+        );
+    }
+}
+
 /// Others are answered while a call of the driver does not come back.
 #[tokio::test]
 async fn a_stuck_call_holds_up_itself_alone() {
