@@ -15,7 +15,7 @@
 //! that moves the gate afterwards finds them, because the mapping was entered before. If the gate
 //! is no longer open, they are taken out again, and the access faults once more.
 //!
-//! # Who sleeps
+//! # Tasks that sleep
 //!
 //! A task sleeps without `mmap_lock`, so other threads of its process map, unmap and fault as they
 //! like. Even its own mapping may go. The task holds the file, which holds this module. After the

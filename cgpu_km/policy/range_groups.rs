@@ -4,7 +4,7 @@
 //! The driver numbers them from 1 in the order in which it makes them, and no number comes twice
 //! (`uvm_api_create_range_group()`, uvm_range_group.c). A program can forge the number that it
 //! gets. So the numbers are counted here: while no call for one is in flight, the driver has used
-//! all up to the last one asked for. A call to take such a one away is believed, whatever its
+//! all up to the last one asked for. A call to take one away is believed, whatever its
 //! status: the driver has none of that number then. After a call for a group that has failed, the
 //! numbers may differ, and all count until the file is closed.
 

@@ -2,7 +2,7 @@
 //! Pages that the driver shows to programs, and pages that are shown in their place.
 //!
 //! A [`DriverPage`] is host memory of the driver's, found through a mapping of it. A [`Shadow`] is
-//! a page of ours that stands for such a one in files' mappings: read-only, made anew every
+//! a page of ours in the place of that one in files' mappings: read-only, made anew every
 //! [`PERIOD_MS`] for as long as the shadow exists.
 //!
 //! Both are read and written while others do the same, in words of 64 bits: a word is read or
@@ -206,7 +206,7 @@ unsafe extern "C" fn run<R: Refresh>(work: *mut bindings::work_struct) {
 impl<R: Refresh> Drop for Shadow<R> {
     fn drop(&mut self) {
         // Also where it puts itself into the queue again. What is still mapped keeps the page.
-        // SAFETY: The work was initialized; whoever drops a shadow may sleep.
+        // SAFETY: The work was initialized; a task that drops a shadow may sleep.
         unsafe { bindings::cancel_delayed_work_sync(self.0.work.get().cast()) };
     }
 }

@@ -80,7 +80,7 @@ impl VmTable {
 
     /// The driver's handler of faults.
     pub(in crate::os_interface) fn original_fault(&self) -> Option<FaultHandler> {
-        // SAFETY: By the type's invariant; whoever has this table has a file of the driver open.
+        // SAFETY: By the type's invariant; a task with this table has a file of the driver open.
         unsafe { extra::cgpu_shim_fault_handler(self.original) }
     }
 
@@ -100,7 +100,7 @@ impl VmTable {
     ///
     /// The driver has made the mapping, or was told of it by `open`.
     pub(in crate::os_interface) unsafe fn close_original(&self, vma: LockedVma<'_>) {
-        // SAFETY: By the type's invariant, as whoever has this table has a file of the driver open;
+        // SAFETY: By the type's invariant, as a task with this table has a file of the driver open;
         // the mapping is one of the driver's, as this function's contract says.
         unsafe { extra::cgpu_shim_close_mapping(self.original, vma.as_ptr()) };
     }

@@ -92,7 +92,7 @@ pub(super) struct OwnMappings(NonNull<bindings::address_space>);
 
 // SAFETY: Any task may free an `address_space`; the kernel locks what it has in it.
 unsafe impl Send for OwnMappings {}
-// SAFETY: A shared reference changes nothing of it; the kernel's locks are for whoever does.
+// SAFETY: A shared reference changes nothing of it; the kernel locks what it changes.
 unsafe impl Sync for OwnMappings {}
 
 impl OwnMappings {

@@ -146,7 +146,7 @@ impl<E: Endpoint> PinnedDrop for HostNodes<E> {
     }
 }
 
-/// A node, removed when this is dropped. Whoever made a copy of it then finds no device behind it.
+/// A node, removed when this is dropped. A copy that somebody made then has no device behind it.
 pub struct HostNode<E: Endpoint> {
     nodes: Arc<HostNodes<E>>,
     minor: u32,

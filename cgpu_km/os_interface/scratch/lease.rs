@@ -102,7 +102,7 @@ impl Lease {
         loop {
             let slot = taken.trailing_ones();
             match pool.taken.cmpxchg(taken, taken | 1 << slot, Acquire) {
-                // INVARIANT: The bit was clear, and whoever clears it has put the slot in order.
+                // INVARIANT: The bit was clear, and the slot is put in order before that.
                 Ok(_) => {
                     // CAST: below SLOTS, since the semaphore counts the clear bits.
                     let slot = slot as usize;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The scratch of whoever made the last call on a file.
+//! The scratch of the process that made the last call on a file.
 //!
-//! Almost always that is who makes the next one. So a file keeps it at hand, and a call takes no
+//! Almost always that process makes the next one. So a file keeps it at hand, and a call takes no
 //! lock to find it, nor looks through those of other processes: the table is for the first call,
 //! and for files that several processes use by turns.
 //!

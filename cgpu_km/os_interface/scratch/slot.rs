@@ -29,7 +29,7 @@ pub(super) struct ScratchSlot {
     /// A bit per page that may be mapped. Written by the owner's faults, and while there is none.
     pub(super) mapped: Atomic<u64>,
     pub(super) pages: [SetOnce<Page>; SLOT_PAGES],
-    /// The reduced credentials of the last call. Whoever has the slot's bit in `taken` may use it.
+    /// The reduced credentials of the last call. The holder of the slot's bit may use it.
     pub(super) creds: UnsafeCell<Option<KeptCreds>>,
 }
 

@@ -7,7 +7,7 @@
 //! if all that compete have launched without a pause for a second of windows, and it is watched
 //! whether each has its part.
 //!
-//! # Who has the GPU
+//! # The instance that has the GPU
 //!
 //! A program whose queue is full launches when a kernel of it ends, so never while another one has
 //! the GPU. The doorbell of the instance that was heard of last is open, all others are armed: the
