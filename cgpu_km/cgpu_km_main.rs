@@ -49,6 +49,8 @@ pub mod sched;
 struct CgpuModule {
     // First: no command comes any more. It holds the registry, which goes with it.
     _control: Arc<ControlDevice<control::Commands>>,
+    // The ends of files are over by then; the last work of the queue may still return.
+    _late: os_interface::LateQueue,
     // Last: open files and mappings use it, and all of them are gone by then.
     _scratch: os_interface::Scratch,
 }
@@ -56,6 +58,7 @@ struct CgpuModule {
 impl Module for CgpuModule {
     fn start(parameters: Parameters) -> Result<Self> {
         let scratch = os_interface::Scratch::start()?;
+        let late = os_interface::LateQueue::start()?;
         let registry = Registry::new(Settings {
             assumed_branch: parameters.assumed_branch,
             views: Views {
@@ -69,6 +72,7 @@ impl Module for CgpuModule {
         pr_info!("loaded\n");
         Ok(Self {
             _control: control,
+            _late: late,
             _scratch: scratch,
         })
     }

@@ -52,6 +52,7 @@ pub use driver::{
 };
 pub use files::{
     held::HeldFile,
+    late::{LateEnds, LateQueue},
     mapping::{CopiedBy, Pages, ProgramMapping, Shown, Unmapped},
     pinned::while_pinned,
     session::Endpoint,

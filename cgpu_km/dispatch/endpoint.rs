@@ -5,8 +5,8 @@
 use super::{ioctl, mapped, settle, unmapped};
 use crate::{
     os_interface::{
-        self, BackingFile, Caller, CopiedBy, Doorbell, Gate, OpenFile, Pages, ProgramMapping,
-        Shown, Unmapped, UserAddr,
+        self, BackingFile, Caller, CopiedBy, Doorbell, Gate, LateEnds, OpenFile, Pages,
+        ProgramMapping, Shown, Unmapped, UserAddr,
     },
     policy::sched::InstanceId,
     registry::{TenantFile, TenantNode},
@@ -45,6 +45,10 @@ impl os_interface::Endpoint for TenantNode {
 
     fn doorbell(file: &TenantFile) -> Option<&Doorbell> {
         file.doorbell()
+    }
+
+    fn late_ends(file: &TenantFile) -> Option<&LateEnds> {
+        file.late_ends()
     }
 
     fn may_map(file: &TenantFile) -> Result {

@@ -3,6 +3,7 @@
 
 pub(super) mod file_operations;
 pub(super) mod held;
+pub(super) mod late;
 pub(super) mod mapping;
 mod opening;
 pub(super) mod pinned;

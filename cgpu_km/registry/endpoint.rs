@@ -10,7 +10,7 @@ use crate::{
     os_interface::{
         rmapi::KernelClient,
         shared_page::{Shadow, ShownPage},
-        BackingFile, CopiedBy, Doorbell, Frame, OpenFile,
+        BackingFile, CopiedBy, Doorbell, Frame, LateEnds, OpenFile,
     },
     policy::{FileId, GpuId, Limited},
 };
@@ -146,6 +146,15 @@ impl TenantFile {
     /// Whether it shows objects of the driver's, which UVM's files do not.
     pub fn shows_objects(&self) -> bool {
         !matches!(*self.endpoint, TenantNode::Uvm(_))
+    }
+
+    /// The place to which its end is left if that comes late. Only a control file's end waits for
+    /// others: it ends the mappings of what is in the file's clients.
+    pub fn late_ends(&self) -> Option<&LateEnds> {
+        match &*self.endpoint {
+            TenantNode::Control(tenant) => Some(tenant.late_ends()),
+            TenantNode::Gpu(_) | TenantNode::Uvm(_) => None,
+        }
     }
 
     /// Counts a mapping of registers; `false`: it is too many.

@@ -19,7 +19,7 @@ use crate::{
         self,
         rmapi::KernelClient,
         shared_page::{DriverPage, Shadow},
-        BackingFile, Changes, Frame, OpenFile, OwnTurn, RwGuard, TaskTurn, Worker,
+        BackingFile, Changes, Frame, LateEnds, OpenFile, OwnTurn, RwGuard, TaskTurn, Worker,
     },
     policy::{
         sched::InstanceId, Accounting, ContextCost, FbView, FileId, GpuId, GpuSize, ManagedMode,
@@ -50,6 +50,8 @@ pub struct Tenant {
     client_handles: Arc<ClientHandles>,
     /// Calls that the driver has refused.
     refusals: DriverRefusals,
+    #[pin]
+    late_ends: LateEnds,
     /// Taken after a GPU's division. Held for computations only, never over a call of the driver, a
     /// copy to or from user memory, or the removal of a node or of a `/proc` entry.
     #[pin]
@@ -209,6 +211,7 @@ impl Tenant {
                 client_locks,
                 client_handles,
                 refusals: DriverRefusals::new(),
+                late_ends <- LateEnds::new(),
                 state <- new_mutex!(TenantState {
                     accounting: Accounting::new(os_interface::random()),
                     over_told: 0,
@@ -232,6 +235,11 @@ impl Tenant {
     /// The tables of the driver's branch, for its programs' calls.
     pub fn tables(&self) -> &'static Tables {
         self.tables
+    }
+
+    /// The late ends of its files.
+    pub(super) fn late_ends(&self) -> &LateEnds {
+        &self.late_ends
     }
 
     /// Looks into its accounting, alone. `work` computes: it calls nobody.
@@ -393,6 +401,12 @@ impl Tenant {
         self.clients.take()
     }
 
+    /// Waits in the same way until no other task of the tenant waits for a worker. So a worker's
+    /// queue is no longer than there are tenants.
+    pub fn jobs(&self) -> Result<OwnTurn<'_>> {
+        self.jobs.take()
+    }
+
     /// A handle for a new client. It counts as used until it is taken back, or the client that got
     /// it is gone from the accounting.
     pub fn give_client(&self) -> Result<ClientHandle> {
@@ -402,12 +416,6 @@ impl Tenant {
     /// No client was made with this handle.
     pub fn take_back_client(&self, client: ClientHandle) {
         self.client_handles.take_back(client);
-    }
-
-    /// Waits in the same way until no other task of the tenant waits for a worker. So a worker's
-    /// queue is no longer than there are tenants.
-    pub fn jobs(&self) -> Result<OwnTurn<'_>> {
-        self.jobs.take()
     }
 
     /// Waits until a call may work on its client of the driver's. It fails if the calling task is

@@ -22,6 +22,8 @@ CGPU_PLACE(cgpu_rt_mutex, 24);
 CGPU_PLACE(cgpu_rw_semaphore, 32);
 CGPU_PLACE(cgpu_delayed_work, 32);
 CGPU_PLACE(cgpu_task_work, 2);
+CGPU_PLACE(cgpu_late_ends, 24);
+CGPU_PLACE(cgpu_late_end, 2);
 CGPU_PLACE(cgpu_file_operations, 40);
 CGPU_PLACE(cgpu_vm_operations, 32);
 CGPU_PLACE(cgpu_device, 96);

@@ -11,6 +11,7 @@ use kernel::{bindings, prelude::*};
 ///
 /// The inode is that of the file's path, which pins it until after the file's `release`; the
 /// operations are a static table of this module.
+#[derive(Clone, Copy)]
 pub(super) struct NodeSide {
     inode: NonNull<bindings::inode>,
     operations: NonNull<c_void>,

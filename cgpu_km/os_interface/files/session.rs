@@ -5,6 +5,7 @@
 //! own table of operations instead, so it is found from `f_op`: no lookup, no lock.
 
 use super::{
+    late::{LateEnds, LateRest, LeftFile},
     mapping::{CopiedBy, Pages, ProgramMapping, Shown, Unmapped},
     opening::{NodeSide, OwnMappings, OwnedFile},
 };
@@ -90,6 +91,12 @@ pub trait Endpoint: Send + Sync + 'static {
     /// memory a child or a moved mapping has none: `uvm_vm_open_managed()` disables the copy.)
     fn unmapped(file: &Self::File, gone: &ProgramMapping, how: Unmapped);
 
+    /// The place to which the end of a file is left if a worker of the kernel closes it, because
+    /// [`Endpoint::closing`] may wait for the tenant. The file holds it.
+    fn late_ends(_file: &Self::File) -> Option<&LateEnds> {
+        None
+    }
+
     /// The file is closed, and the driver's `release` is going to run.
     fn closing(file: &Self::File);
 
@@ -150,7 +157,7 @@ pub(super) unsafe fn is_of<E: Endpoint>(file: *mut bindings::file) -> bool {
 
 /// The `release` operation: the driver's, and everything that `open` took over is put back.
 pub(super) unsafe extern "C" fn release<E: Endpoint>(
-    inode: *mut bindings::inode,
+    _inode: *mut bindings::inode,
     file: *mut bindings::file,
 ) -> c_int {
     let Some(file) = NonNull::new(file) else {
@@ -167,11 +174,44 @@ pub(super) unsafe extern "C" fn release<E: Endpoint>(
     if let Some(gated) = &session.gated {
         gated.close();
     }
+    let node = session.node;
+    let due = E::late_ends(&session.file).and_then(LateEnds::if_late);
+    let session = match due {
+        // SAFETY: The session's file holds the ends, and is dropped at the end of the rest.
+        Some(due) => match unsafe { due.leave(session, &closing, &node) } {
+            Ok(()) => return 0,
+            Err(session) => session,
+        },
+        None => session,
+    };
+    // SAFETY: The driver has opened the file, which nobody else has any more.
+    unsafe { end(session, file.as_ptr(), || closing.become_node(&node)) }
+}
+
+impl<E: Endpoint> LateRest for KBox<FileSession<E>> {
+    unsafe fn end(self, file: LeftFile) {
+        // SAFETY: The driver's own data of the session's file are in this one.
+        unsafe { end(self, file.as_ptr(), || ()) };
+    }
+}
+
+/// The driver's `release`, and what comes before and after it. `released` is called after it.
+///
+/// # Safety
+///
+/// `file` is the one that the driver has opened, or has what that had of the driver's. The driver
+/// gets it for the last time.
+unsafe fn end<E: Endpoint>(
+    session: KBox<FileSession<E>>,
+    file: *mut bindings::file,
+    released: impl FnOnce(),
+) -> c_int {
     E::closing(&session.file);
-    let real = session.backing.as_ptr();
-    // SAFETY: `inode` is the driver's, which `__fput` read from the file.
-    let result = unsafe { extra::cgpu_shim_driver_release(real, inode, file.as_ptr()) };
-    closing.become_node(&session.node);
+    let (real, inode) = (session.backing.as_ptr(), session.backing.inode());
+    // SAFETY: The inode is the one with which the driver has opened the file; for the rest the
+    // caller speaks.
+    let result = unsafe { extra::cgpu_shim_driver_release(real, inode, file) };
+    released();
     let FileSession { backing, file, .. } = KBox::into_inner(session);
     E::release(file);
     drop(backing);

@@ -30,6 +30,14 @@ bool cgpu_shim_take_cdev(struct cdev *cdev);
 void cgpu_shim_drop_cdev(struct cdev *cdev);
 void cgpu_shim_while_pinned(unsigned long start, unsigned long end, void (*work)(void *),
 			    void *data);
+int cgpu_shim_late_start(void);
+void cgpu_shim_late_stop(void);
+void cgpu_shim_late_init(struct cgpu_late_ends *place);
+void cgpu_shim_late_add(struct cgpu_late_ends *place, struct cgpu_late_end *end,
+			void (*run)(struct cgpu_late_end *end));
+bool cgpu_shim_is_late(void);
+struct file *cgpu_shim_left_file(const struct file *file);
+void cgpu_shim_drop_left_file(struct file *left);
 int cgpu_shim_before_return(struct cgpu_task_work *place, void (*work)(struct callback_head *head));
 
 #endif

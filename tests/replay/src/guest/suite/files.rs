@@ -3,6 +3,9 @@
 
 use std::os::{fd::AsRawFd, unix::net::UnixStream};
 
+use io_uring::IoUring;
+
+use super::doorbell::wait_for;
 use crate::{
     bytes::u32_at,
     guest::{
@@ -11,6 +14,7 @@ use crate::{
         rm,
         tools::{at, equal, fails, holds, open_node, sys, tests, Verdict, GIB, MIB},
     },
+    standin::{self, Switched},
     sys as os,
 };
 
@@ -27,6 +31,7 @@ tests! {
     "files: rmmod is refused while a file is open" => busy_module;
     "files: IOCTL_XFER_CMD does not pass a limit" => xfer;
     "files: none takes a lock" => locks;
+    "files: a late end holds up no other tenant's" => late_ends;
 }
 
 /// The proxy nodes of an instance on the first GPU.
@@ -298,4 +303,59 @@ fn locks() -> Verdict {
         }
     }
     Ok(())
+}
+
+/// The driver's own name of the object that is mapped.
+const SHOWN: u32 = 0x5C00_0011;
+/// NVOS33 flags as CUDA passes them for memory.
+const MAP_FLAGS: u32 = 0x000C_0000;
+
+/// Closes a file so that a worker of the kernel does it: the end of an io_uring that has it last.
+fn close_late(fd: i32) -> Verdict {
+    let ring = at("io_uring", IoUring::new(1))?;
+    at("register", ring.submitter().register_files(&[fd]))?;
+    sys("close", os::close(fd))
+}
+
+/// The end of a control file waits for an `mmap` of what is in its clients. The kernel has one
+/// worker for all files that end so.
+fn late_ends() -> Verdict {
+    let (slow, other) = (Instance::new("slow", GIB)?, Instance::new("apart", GIB)?);
+    let client = slow.client()?;
+    at("memory", client.system_page(SHOWN))?;
+    let shows = open_node(&slow.folder(), "nvidiactl")?;
+    let names = (client.handle, rm::DEVICE_HANDLE, SHOWN);
+    at("map", rm::map(client.ctl, names, 4096, MAP_FLAGS, shows))?;
+    // It has the control file as well.
+    sys("close", os::close(client.gpu))?;
+    let held = Switched::on(standin::hold_maps)?;
+    let child = spawn(|| {
+        // The parent has it last.
+        let closed = os::close(client.ctl);
+        let mapped = os::mmap(0, 4096, libc::PROT_READ, libc::MAP_SHARED, shows, 0);
+        // Its object may be gone by then.
+        i32::from(closed.is_err() || mapped.is_err())
+    });
+    let child = sys("fork", child)?;
+    wait_for("a task in the driver's mmap", || {
+        let refs = standin::read("refs")?;
+        Ok(standin::number(&refs, "held_maps") == 1)
+    })?;
+    close_late(client.ctl)?;
+    os::sleep_ms(500);
+    equal("files of the slow one", &slow.get()?.tenant_open_files, &2)?;
+    close_late(open_node(&other.folder(), "nvidiactl")?)?;
+    let ended = wait_for("the other one's file to end", || {
+        Ok(other.get()?.tenant_open_files == 0)
+    });
+    let waits = slow.get()?.tenant_open_files;
+    drop(held);
+    sys("wait", os::wait(child))?;
+    ended?;
+    equal("files of the slow one meanwhile", &waits, &2)?;
+    sys("close", os::close(shows))?;
+    wait_for("the slow one's files to end", || {
+        let seen = slow.get()?;
+        Ok(seen.tenant_open_files == 0 && seen.memory_used_bytes == 0)
+    })
 }
