@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the files of the stand-in driver share.
+ * Types and functions that the files of the stand-in driver share.
  *
  * Locks, outermost first:
  *   fake_va_space.lock   one UVM address space

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a GPU is: the figures of its model, and where in the machine it sits.
+ * The figures of a GPU's model, and its place in the machine.
  *
  * The figures are those of the recordings (FB_GET_INFO, CARD_INFO); they are
  * facts of the hardware and of how much of its memory the driver takes for
@@ -49,7 +49,7 @@ int fake_board_init(void)
 }
 
 /*
- * Where a GPU is on the bus, and in which order the driver attached it. The
+ * The place of a GPU on the bus, and its turn when the driver attached them. The
  * numbers by which a GPU is named are all different, since on a real machine
  * they may be: minor, RM's device instance, gpuId. In the recorded machine of
  * two GPUs they are in the same order, in one slot after the other of bus 0.

@@ -21,7 +21,7 @@ struct info_list {			/* FB, GR and BUS GET_INFO, old form */
 	u64 route[2];			/* GR only */
 };
 
-/* What an H100 lacks of its memory in USABLE_RAM_SIZE (tests/driver/h100.txt). */
+/* Memory of an H100 that USABLE_RAM_SIZE leaves out (tests/driver/h100.txt). */
 #define USABLE_TAX_KIB			273728
 
 /* kern_mem_sys_ctrl.c:_fbGetFbInfos(); KiB; hardware facts as recorded */

@@ -268,7 +268,7 @@ void fake_engine_waits(struct fake_gpu *gpu, u32 group, bool waits)
 	leave(e);
 }
 
-/* What is written to `work`. */
+/* The record that tests write to `work`. */
 struct fake_work {
 	u32 minor, token;
 	u64 length;		/* of each kernel, nanoseconds */

@@ -4,7 +4,7 @@
  * part of an ioctl, after kernel-open/nvidia/nv.c (nvidia_open, nvidia_close,
  * nvidia_poll, nvidia_ioctl) of 580.
  *
- * What matters to a proxy:
+ * These things matter to a proxy:
  * - the inode of a file is file->f_inode wherever nv.c uses NV_FILE_INODE;
  *   release uses its inode argument.
  * - a GPU's file gets an address_space of its own (nv_init_mapping_revocation),

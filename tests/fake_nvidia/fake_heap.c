@@ -38,7 +38,7 @@ static u64 table_pieces(const struct fake_gpu *gpu)
 }
 
 /*
- * What UVM takes of a GPU from when it is registered, also where nobody has a
+ * Memory that UVM takes of a GPU once it is registered, also where nobody has a
  * context (h200-nccl-b, on the GPU that the other process uses). A first
  * context was measured with it, and is counted with it.
  */
@@ -235,8 +235,8 @@ static void give_blocks(struct fake_gpu *gpu, u64 offset, u64 size)
 		bitmap_clear(gpu->map, at, n);
 }
 
-/* What a compute context takes beside its objects; three blocks of it have a
- * place in the heap. `held` remembers them. */
+/* Memory that a compute context takes beside its objects; three blocks of it
+ * have a place in the heap. `held` remembers them. */
 void fake_context(struct fake_gpu *gpu, u64 *held, bool make)
 {
 	spin_lock(&gpu->lock);

@@ -4,7 +4,7 @@
  * object and the mapping context on the file whose descriptor the call names
  * (src/nvidia/src/kernel/rmapi/mapping_cpu.c, osapi.c:RmCreateMmapContext).
  *
- * What comes back in `flags` is as recorded: the caching type is the
+ * The answer in `flags` is as recorded: the caching type is the
  * driver's, the mapping type says whether the object was mapped directly.
  */
 #include <linux/module.h>
@@ -26,9 +26,9 @@ MODULE_PARM_DESC(static_bar1, "all memory is in BAR1 for ever, as since branch 5
 #define ACCESS_READ_ONLY	1u
 
 /*
- * Where BAR1 does not show all memory, each mapping takes a piece of its own, of whole pages of
- * those that the memory is of, until it is unmapped or its object freed; the file has no part in
- * that (kern_bus_gm107.c:kbusMapFbAperture_GM107, dmaAllocMapping_GM107).
+ * If BAR1 does not show all memory, each mapping takes a piece of its own. It is of whole pages of
+ * the memory's size, and stays until the mapping or its object ends; the file has no part in that
+ * (kern_bus_gm107.c:kbusMapFbAperture_GM107, dmaAllocMapping_GM107).
  */
 static u32 bar1_charge(struct fake_gpu *gpu, const struct fake_mem *mem,
 		       const struct nvos33 *p, u64 *bytes)
@@ -63,7 +63,7 @@ static u64 bar1_take(struct fake_gpu *gpu, u64 size)
 }
 
 /*
- * Where a thread's mapping of video memory is, between the two halves of the
+ * The place of a thread's mapping of video memory, between the two halves of the
  * call. The second half refuses another process's client before it takes it
  * (osapi.c: rm_create_mmap_context, RmCreateMmapContextLocked); the thread's
  * next mapping, of whatever, then shows that place. (What is left for good is the driver's loss,
@@ -88,7 +88,7 @@ static void slot_leave(u64 start, u64 size)
 	list_add(&slot->list, &slots);
 }
 
-/* What the thread has left, if anything, is taken out. */
+/* Takes out the place that the thread has left, if there is one. */
 static bool slot_take(u64 *start, u64 *size)
 {
 	struct slot *slot;

@@ -10,7 +10,7 @@
  * back after unmap_mapping_range() on the file's own address_space; system
  * memory is inserted page by page and a fault there is SIGBUS.
  *
- * What is mapped stays mapped, and the context valid, when the memory is freed or unmapped: the
+ * A mapping stays, and its context stays valid, when the memory is freed or unmapped: the
  * driver takes no page out of a program (os.c, osUnmapPciMemoryUser). What was freed is given to
  * the next one who asks, at the same place of BAR1. (Of host memory the driver keeps a bare
  * pointer; here a context holds it, so that a mapping that is made after the free does no harm.)

@@ -5,7 +5,7 @@
  * behind it (src/nvidia/arch/nvalloc/unix/src/osapi.c:rm_kernel_rmapi_op,
  * src/nvidia/interface/rmapi/src/entry_points.c of 580).
  *
- * Who calls here is the kernel: no file is compared with a client's, the GPU's
+ * The kernel calls here: no file is compared with a client's, the GPU's
  * file is not looked for, and parameters lie in kernel memory. What else
  * nvidia-modeset finds there (GPUs by name, callbacks) is not there, and of
  * mappings there are those of doorbells for programs alone.

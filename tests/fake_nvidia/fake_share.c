@@ -108,7 +108,7 @@ bool fake_can_copy(const struct fake_class *class)
 	}
 }
 
-/* What a copy of an object stands for, for as long as there is the object. */
+/* Fills in what a copy of an object stands for. It is valid for as long as the object is there. */
 void fake_describe(const struct fake_object *o, struct fake_export *e)
 {
 	e->class = o->class;

@@ -23,7 +23,7 @@
 static LIST_HEAD(spaces);
 static DEFINE_MUTEX(spaces_lock);
 
-/* What GPU accesses of this process to managed memory would do; for tests. */
+/* Does for tests what GPU accesses of this process to managed memory would do. */
 void fake_uvm_touch(struct fake_gpu *gpu, u64 base, u64 length)
 {
 	struct va_space *s;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the fake_uvm*.c share. */
+/* Types and functions that the fake_uvm*.c share. */
 #ifndef FAKE_UVM_H
 #define FAKE_UVM_H
 

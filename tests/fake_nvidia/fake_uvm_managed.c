@@ -40,7 +40,7 @@ bool ranges_managed(struct va_space *s, u64 base, u64 length)
 	}
 }
 
-/* What is in a span of managed ranges, one after the other. */
+/* The managed ranges in a span, one after the other. */
 #define for_managed(r, s, from, to)					\
 	for (r = range_from(s, from); r && r->start <= (to);		\
 	     r = r->end == U64_MAX ? NULL : range_from(s, r->end + 1))	\

@@ -54,7 +54,7 @@ void range_insert(struct va_space *s, struct va_range *fresh)
 	rb_insert_color(&fresh->node, &s->ranges);
 }
 
-/* What UVM itself maps for all GPUs, in pages of 4 KiB. */
+/* Maps a range that UVM maps itself for all GPUs, in pages of 4 KiB. */
 static bool map_fixed(struct va_space *s, struct va_range *r)
 {
 	u32 i;
@@ -161,7 +161,7 @@ u32 range_free(struct va_space *s, u64 base, u64 length)
 	return NV_OK;
 }
 
-/* What stays of a mapping, with its tables: those are there already. */
+/* Cuts a mapping to the part that stays, with its tables: those are there already. */
 static void shrink(struct va_space *s, struct ext_map *m, u64 start, u64 end)
 {
 	if (!tables_get(&s->tables, m->gpu, start, end, m->pages))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Where managed memory is: in a GPU's memory, in host memory, or nowhere yet
+ * The place of managed memory: in a GPU's memory, in host memory, or nowhere yet
  * (kernel-open/nvidia-uvm/uvm_va_block.c, uvm_pmm_gpu.c of 580).
  *
  * Memory moves by blocks, those parts of a range that lie in one 2 MiB of
@@ -9,7 +9,7 @@
  * block goes elsewhere ("unused", uvm_pmm_gpu_mark_root_chunk_unused), until
  * somebody needs it or the range goes: as was measured.
  *
- * Where a GPU's access brings a block is what block_select_processor_residency
+ * A GPU's access brings a block to where block_select_processor_residency
  * says: to the GPU itself if it is duplicated there; nowhere, if it is there
  * already; to the preferred location if the GPU can access that, which is so
  * for host memory and, without peers, for no other GPU; else to the GPU.
@@ -205,7 +205,7 @@ void residency_move(struct va_range *r, struct fake_gpu *gpu, bool access,
 	mutex_unlock(&residency_lock);
 }
 
-/* What these GPUs use in host memory they have to fault on again. */
+/* Has these GPUs fault again on what they use in host memory. */
 void residency_unmap_remote(struct va_range *r, u32 of)
 {
 	struct block *b;

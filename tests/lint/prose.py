@@ -38,8 +38,6 @@ OPENS_COMMENT = (
     re.compile(r"\s*(#|\"\"\")\s*(.*)"),
 )
 QUESTION = re.compile(r"(?:[A-Z]+: )?(What|Whatever|Where|Whose|Who|Whoever)\b")
-# The stand-in's comments are older than this rule.
-NOT_YET = "tests/fake_nvidia/"
 # Records of a day, and lists that are made by a program.
 NOT_PROSE = ("docs/measurements/", "LICENSES/")
 
@@ -173,7 +171,7 @@ def terms(files, paths):
 def subjects(files, paths):
     """A comment, and each paragraph of one, begins with its subject, not with a question word."""
     for path, text in files.items():
-        if not path.endswith(COMMENTED) or "/generated/" in path or path.startswith(NOT_YET):
+        if not path.endswith(COMMENTED) or "/generated/" in path:
             continue
         opens = OPENS_COMMENT[path.endswith((".py", ".sh"))]
         above = None
