@@ -17,7 +17,9 @@ use crate::{
         Changes, UserAddr,
     },
     policy::{AuditRecord, Limited, ManagedMode, Reason},
-    registry::{HostGpu, InstanceWish, Overcommit, Registry, ShareTerms, TenantInstance, VERSION},
+    registry::{
+        HostGpu, InstanceWish, Overcommit, Registry, ShareTerms, TenantInstance, Usage, VERSION,
+    },
     uapi::{self, put_text, request, Cause},
 };
 use kernel::{alloc::KVVec, prelude::*, str::CString, sync::Arc};
@@ -129,7 +131,7 @@ impl Commands {
     #[inline(never)] // Its record would stand in the frame of every command.
     fn get(&self, at: UserAddr) -> Result<(), Failure> {
         let mut get: uapi::InstanceGet = read(at)?;
-        get.instance = instance_record(&*self.find(&get.key)?);
+        get.instance = instance_now(&*self.find(&get.key)?);
         Ok(write_record(at, &get)?)
     }
 
@@ -180,12 +182,8 @@ impl Commands {
     fn list_instances(&self, at: UserAddr) -> Result<(), Failure> {
         let list = read_list::<uapi::Instance>(at)?;
         let mut records = KVVec::new();
-        self.0.instances(|instance| {
-            let record = instance_record(instance);
-            // One that was destroyed this very moment has no limit any more.
-            if record.memory_limit_bytes > 0 {
-                records.push(record, GFP_KERNEL)?;
-            }
+        self.0.usages(|instance, usage| {
+            records.push(instance_record(instance, Some(usage)), GFP_KERNEL)?;
             Ok(())
         })?;
         write_list(at, list, &records)
@@ -272,8 +270,14 @@ fn gpu_record(gpu: &HostGpu, instances: u32, used: u64) -> Result<uapi::Gpu> {
     Ok(record)
 }
 
-/// An instance as it is now; one that was destroyed this very moment has nothing any more.
-fn instance_record(instance: &TenantInstance) -> uapi::Instance {
+/// An instance as it is now, after a wait for its tenant.
+#[inline(never)] // Its usage would stand in the frame of `get`.
+fn instance_now(instance: &TenantInstance) -> uapi::Instance {
+    instance_record(instance, instance.usage().as_ref())
+}
+
+/// An instance with its usage; one that was destroyed this very moment has none any more.
+fn instance_record(instance: &TenantInstance, usage: Option<&Usage>) -> uapi::Instance {
     let mut record = uapi::Instance::new_zeroed();
     record.key.name = *instance.tenant().name();
     record.key.gpu_minor = instance.gpu().facts().minor;
@@ -284,7 +288,7 @@ fn instance_record(instance: &TenantInstance) -> uapi::Instance {
     record.node_minor = nodes.own.minor;
     record.control_node_minor = nodes.control.minor;
     record.uvm_node_minor = nodes.uvm.minor;
-    if let Some(usage) = instance.usage() {
+    if let Some(usage) = usage {
         let share = usage.share;
         record.memory_limit_bytes = share.limit;
         record.memory_used_bytes = share.used;

@@ -30,13 +30,17 @@ mod endpoint;
 mod gpu;
 mod instance;
 mod seldom;
+mod share;
 mod shared_data;
 mod tenant;
+mod usage;
 
 pub use endpoint::{TenantFile, TenantNode};
 pub use gpu::{HostGpu, Overcommit};
 pub use instance::{TenantInstance, Unbalanced};
-pub use tenant::{ShareTerms, Tenant};
+pub use share::ShareTerms;
+pub use tenant::Tenant;
+pub use usage::Usage;
 
 use crate::{
     attach::{self, Driver},
@@ -59,7 +63,9 @@ use kernel::{
     sync::{Arc, Mutex},
 };
 use seldom::Seldom;
-use tenant::{Condition, Door, OpenGpu, TenantShare};
+use share::{Door, OpenGpu, TenantShare};
+use tenant::Condition;
+use usage::{Patience, ToldUsage};
 
 /// The module's version.
 pub const VERSION: &str = "0.1.0";
@@ -168,11 +174,13 @@ impl Registry {
         let gpus = all(admin.gpus.iter().map(|record| &record.gpu))?;
         let instances = all(admin.instances())?;
         drop(admin);
+        let mut patience = Patience::of_a_report();
         for gpu in &gpus {
             let (mut count, mut used) = (0u32, 0u64);
             for instance in instances.iter().filter(|i| Arc::ptr_eq(i.gpu(), gpu)) {
                 count = count.saturating_add(1);
-                if let Some(share) = instance.usage().map(|usage| usage.share) {
+                let usage = instance.reported_usage(&mut patience);
+                if let Some(share) = usage.map(|usage| usage.share) {
                     let taken = share.used.saturating_add(share.overhead);
                     used = used.saturating_add(taken.saturating_add(share.managed));
                 }
@@ -200,6 +208,20 @@ impl Registry {
             each(instance)?;
         }
         Ok(())
+    }
+
+    /// Works on every instance that there is now, with its usage. Neither this nor a command waits
+    /// for a tenant.
+    pub fn usages(
+        &self,
+        mut each: impl FnMut(&TenantInstance, &Usage) -> Result,
+    ) -> Result<(), Failure> {
+        let mut patience = Patience::of_a_report();
+        self.instances(|instance| match instance.reported_usage(&mut patience) {
+            Some(usage) => each(instance, &usage),
+            // It was destroyed this very moment.
+            None => Ok(()),
+        })
     }
 
     /// The instance of this name on this GPU, or on the only one that has it for
@@ -345,11 +367,13 @@ impl Registry {
             control: record.faces.control.number(),
             uvm: record.faces.uvm.number(),
         };
+        let told = ToldUsage::new()?;
         let instance = TenantInstance {
             id,
             gpu: gpu.clone(),
             tenant: tenant.clone(),
             nodes,
+            told: told.clone(),
             gate: place.gate.clone(),
             told_of_mappings: Seldom::new(),
         };
@@ -360,7 +384,7 @@ impl Registry {
             number: nodes.own,
             shown: opened.backing.number(),
         };
-        let share = TenantShare::new(id, gpu.clone(), opened);
+        let share = TenantShare::new(id, gpu.clone(), opened, told);
         tenant.add(share, &place.terms)?;
         match self.show_instance(&instance, proxy_node, &place.folder) {
             Ok(faces) => {

@@ -2,10 +2,7 @@
 //! The records of GPUs, tenants and instances, which one command at a time changes.
 
 use super::{
-    endpoint::TenantNode,
-    gpu::HostGpu,
-    instance::TenantInstance,
-    tenant::{OpenGpu, Tenant},
+    endpoint::TenantNode, gpu::HostGpu, instance::TenantInstance, share::OpenGpu, tenant::Tenant,
 };
 use crate::{
     attach::{self, Driver},

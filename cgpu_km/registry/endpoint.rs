@@ -3,8 +3,9 @@
 
 use super::{
     instance::TenantInstance,
+    share::Door,
     shared_data::SharedData,
-    tenant::{Door, Tenant, TenantState},
+    tenant::{Tenant, TenantState},
 };
 use crate::{
     os_interface::{

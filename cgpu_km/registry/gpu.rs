@@ -28,7 +28,11 @@ pub struct HostGpu {
     facts: GpuFacts,
     /// Runs the conductor.
     thread: Thread<Conductor>,
-    /// Taken before a tenant's state. Held for computations only.
+    /// Held while a limit is changed, here and in the tenant, for which the change may wait.
+    #[pin]
+    changing: Mutex<()>,
+    /// Taken before a tenant's state. Held for computations only, and not while a tenant is waited
+    /// for: reports about all instances take it.
     #[pin]
     division: Mutex<Division>,
 }
@@ -71,6 +75,7 @@ impl HostGpu {
             pin_init!(Self {
                 facts,
                 thread,
+                changing <- new_mutex!(()),
                 division <- new_mutex!(Division {
                     allotments: KVec::new(),
                 }),
@@ -180,14 +185,20 @@ impl HostGpu {
         overcommit: Overcommit,
         apply: impl FnOnce() -> Result<(), Cause>,
     ) -> Result<(), Failure> {
+        let _changing = self.changing.lock();
         let mut division = self.division.lock();
         let all = division.allotted();
         let allotment = division.find_mut(instance).ok_or(Cause::NoSuchInstance)?;
-        let others = all.saturating_sub(allotment.limit);
-        self.check_limit(others, allotment.limit, limit, overcommit)?;
-        apply()?;
-        allotment.limit = limit;
-        Ok(())
+        let old = allotment.limit;
+        self.check_limit(all.saturating_sub(old), old, limit, overcommit)?;
+        // Until it is known which one holds, neither is given to others.
+        allotment.limit = limit.max(old);
+        drop(division);
+        let applied = apply();
+        if let Some(allotment) = self.division.lock().find_mut(instance) {
+            allotment.limit = if applied.is_ok() { limit } else { old };
+        }
+        Ok(applied?)
     }
 
     /// Changes how many groups and channels, each, an instance may have on a runlist, here and,
@@ -202,6 +213,7 @@ impl HostGpu {
         if !(1..=CHANNELS_MAX).contains(&limit) {
             return Err(Cause::ChannelsOutOfRange.into());
         }
+        let _changing = self.changing.lock();
         let mut division = self.division.lock();
         let others = division
             .allotments
@@ -209,13 +221,18 @@ impl HostGpu {
             .filter(|a| a.instance != instance);
         let others = others.fold(0, |sum: u32, a| sum.saturating_add(a.channels));
         let allotment = division.find_mut(instance).ok_or(Cause::NoSuchInstance)?;
-        let fits = others.saturating_add(limit) <= CHANNELS_MAX || limit <= allotment.channels;
+        let old = allotment.channels;
+        let fits = others.saturating_add(limit) <= CHANNELS_MAX || limit <= old;
         if !fits && overcommit == Overcommit::Refused {
             return Err(Cause::ChannelsAboveRunlist.into());
         }
-        apply()?;
-        allotment.channels = limit;
-        Ok(())
+        allotment.channels = limit.max(old);
+        drop(division);
+        let applied = apply();
+        if let Some(allotment) = self.division.lock().find_mut(instance) {
+            allotment.channels = if applied.is_ok() { limit } else { old };
+        }
+        Ok(applied?)
     }
 
     /// Takes the part of a destroyed instance back.

@@ -5,6 +5,7 @@ use super::{
     gpu::{HostGpu, Overcommit},
     seldom::Seldom,
     tenant::Tenant,
+    usage::{Patience, ToldUsage, Usage},
 };
 use crate::{
     failure::Failure,
@@ -13,26 +14,11 @@ use crate::{
     policy::{
         sched::{InstanceId, InstanceView, Terms},
         Accounting, AuditRecord, LimitView, Limited, ManagedMode, NoSuchShare, ProcessId,
-        ShareView, MOST_RECORDS,
+        MOST_RECORDS,
     },
     uapi::Cause,
 };
 use kernel::{prelude::*, sync::Arc};
-
-/// How an instance is used now.
-#[derive(Clone, Copy, Debug)]
-pub struct Usage {
-    /// Its memory.
-    pub share: ShareView,
-    /// Open files of its own node.
-    pub open_files: u32,
-    /// Open files of the tenant's control and UVM nodes.
-    pub tenant_open_files: u32,
-    /// Processes that hold memory.
-    pub processes: u32,
-    /// The sets of calls that it may make.
-    pub capabilities: Capabilities,
-}
 
 /// The calls that were taken note of.
 pub struct NotedCalls {
@@ -59,6 +45,8 @@ pub struct TenantInstance {
     pub(super) gpu: Arc<HostGpu>,
     pub(super) tenant: Arc<Tenant>,
     pub(super) nodes: InstanceNodes,
+    /// Its usage, as it was told last.
+    pub(super) told: Arc<ToldUsage>,
     /// Before the registers that its programs map.
     pub(super) gate: Arc<Gate>,
     /// The host's log, of forks that made too many mappings of them.
@@ -99,18 +87,12 @@ impl TenantInstance {
 
     /// How it is used now; `None` once it is destroyed.
     pub fn usage(&self) -> Option<Usage> {
-        let state = self.tenant.state.lock();
-        let share = state.share(self.id)?;
-        let mut processes = 0u32;
-        let count = |_, _| processes = processes.saturating_add(1);
-        state.accounting.processes(self.gpu.id(), count);
-        Some(Usage {
-            share: state.accounting.share(self.gpu.id())?,
-            open_files: share.door.files(),
-            tenant_open_files: state.control.files().saturating_add(state.uvm.files()),
-            processes,
-            capabilities: state.accounting.capabilities(Some(self.gpu.id())),
-        })
+        self.tenant.state.lock().usage(self.id)
+    }
+
+    /// The same for a report about all instances, which does not wait for a tenant.
+    pub(super) fn reported_usage(&self, patience: &mut Patience) -> Option<Usage> {
+        self.tenant.reported_usage(&self.told, self.id, patience)
     }
 
     /// Its free memory, and what each process holds, in bytes, as of one moment; `None` once it is

@@ -10,27 +10,30 @@ use super::{
     client_handles::ClientHandles,
     driver_refusals::DriverRefusals,
     gpu::HostGpu,
+    share::{Door, ShareTerms, TenantShare},
     shared_data::{MemoryView, SharedData},
+    usage::{Patience, ToldUsage, Usage},
 };
 use crate::{
     client_locks::ClientLocks,
-    nvidia::{capability::Capabilities, handle::ClientHandle, nvos::Card, tables::Tables},
+    nvidia::{handle::ClientHandle, nvos::Card, tables::Tables},
     os_interface::{
         self,
         rmapi::KernelClient,
         shared_page::{DriverPage, Shadow},
         BackingFile, Changes, Frame, LateEnds, OpenFile, OwnTurn, RwGuard, TaskTurn, Worker,
     },
-    policy::{
-        sched::InstanceId, Accounting, ContextCost, FbView, FileId, GpuId, GpuSize, ManagedMode,
-    },
+    policy::{sched::InstanceId, Accounting, ContextCost, FbView, FileId, GpuId, GpuSize},
     proxy::ClientUse,
     uapi::{Cause, Name, MAX_GPUS},
 };
 use kernel::{
     new_mutex,
     prelude::*,
-    sync::{Arc, Mutex},
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, Mutex,
+    },
 };
 
 /// Everything that has one name.
@@ -52,6 +55,8 @@ pub struct Tenant {
     refusals: DriverRefusals,
     #[pin]
     late_ends: LateEnds,
+    /// A report was not told the usage of its shares.
+    usage_asked: Atomic<bool>,
     /// Taken after a GPU's division. Held for computations only, never over a call of the driver, a
     /// copy to or from user memory, or the removal of a node or of a `/proc` entry.
     #[pin]
@@ -75,56 +80,6 @@ pub(super) struct TenantState {
     pub(super) shown_files: KVVec<(FileId, OpenFile)>,
 }
 
-/// The real device behind a node, and how many have it open through us.
-pub(super) struct Door {
-    /// Gone once the node is destroyed.
-    backing: Option<Arc<BackingFile>>,
-    files: u32,
-}
-
-/// The part of a tenant that an instance adds: a GPU.
-pub(super) struct TenantShare {
-    instance: u32,
-    gpu: Arc<HostGpu>,
-    worker: Arc<Worker>,
-    shared_data: Option<Arc<DriverPage>>,
-    /// The page that is shown in the place of that one, while files use it, and how many do.
-    shadow: Option<(Arc<Shadow<SharedData>>, u32)>,
-    card: Card,
-    pub(super) door: Door,
-}
-
-/// The terms of a new share.
-#[derive(Clone, Copy)]
-pub struct ShareTerms {
-    /// Its memory limit, bytes.
-    pub limit: u64,
-    /// The most groups and channels, each, that it has on a runlist.
-    pub channels: u32,
-    /// Instances among which the GPU is divided.
-    pub max_instances: u32,
-    /// The mode of managed memory that does not fit.
-    pub managed_mode: ManagedMode,
-    /// Which calls its programs may make.
-    pub capabilities: Capabilities,
-}
-
-/// A GPU's device while somebody has it open, which keeps the GPU initialized; shared by its
-/// instances.
-#[derive(Clone)]
-pub(super) struct OpenGpu {
-    /// The device.
-    pub(super) backing: Arc<BackingFile>,
-    /// Makes the calls that need the device in a descriptor table.
-    pub(super) worker: Arc<Worker>,
-    /// The page of `RM_USER_SHARED_DATA`, if the GPU has one: the same as long as it is
-    /// initialized.
-    pub(super) shared_data: Option<Arc<DriverPage>>,
-    /// Its entry in the driver's list, which changes only when it is initialized (its interrupt, by
-    /// MSI) or taken out of the machine.
-    pub(super) card: Card,
-}
-
 /// The part that was taken from a tenant. It is to be dropped without any lock: files are closed,
 /// and the last one of a GPU ends its worker.
 pub(super) struct Withdrawn {
@@ -140,53 +95,6 @@ pub(super) enum Condition {
     Idle,
     /// Now. A file that is open meanwhile has no GPU any more.
     Always,
-}
-
-impl Door {
-    pub(super) fn new(backing: Arc<BackingFile>) -> Self {
-        Self {
-            backing: Some(backing),
-            files: 0,
-        }
-    }
-
-    /// The real device.
-    pub(super) fn backing(&self) -> Result<Arc<BackingFile>> {
-        self.backing.clone().ok_or(ENODEV)
-    }
-
-    /// Files that are open now.
-    pub(super) fn files(&self) -> u32 {
-        self.files
-    }
-
-    /// A file is opened.
-    pub(super) fn enter(&mut self) -> Result {
-        if self.backing.is_none() {
-            return Err(ENODEV);
-        }
-        self.files = self.files.checked_add(1).ok_or(EMFILE)?;
-        Ok(())
-    }
-
-    /// A file is closed.
-    pub(super) fn leave(&mut self) {
-        self.files = self.files.saturating_sub(1);
-    }
-}
-
-impl TenantShare {
-    pub(super) fn new(instance: u32, gpu: Arc<HostGpu>, opened: OpenGpu) -> Self {
-        Self {
-            instance,
-            gpu,
-            worker: opened.worker,
-            shared_data: opened.shared_data,
-            shadow: None,
-            card: opened.card,
-            door: Door::new(opened.backing),
-        }
-    }
 }
 
 impl Tenant {
@@ -212,6 +120,7 @@ impl Tenant {
                 client_handles,
                 refusals: DriverRefusals::new(),
                 late_ends <- LateEnds::new(),
+                usage_asked: Atomic::new(false),
                 state <- new_mutex!(TenantState {
                     accounting: Accounting::new(os_interface::random()),
                     over_told: 0,
@@ -278,11 +187,37 @@ impl Tenant {
                 share.gpu.conductor().want_boost(id, boost);
             }
         }
+        if self.usage_asked.load(Relaxed) {
+            self.usage_asked.store(false, Relaxed);
+            state.tell_usage();
+        }
         drop(state);
         if changed {
             self.changes.note();
         }
         result
+    }
+
+    /// The usage of an instance for a report about all: now, or as it was told last if the lock is
+    /// taken for longer than there is `patience`. `None` once it is destroyed.
+    pub(super) fn reported_usage(
+        &self,
+        told: &ToldUsage,
+        instance: u32,
+        patience: &mut Patience,
+    ) -> Option<Usage> {
+        loop {
+            if let Some(state) = self.state.try_lock() {
+                let usage = state.usage(instance);
+                told.set(usage);
+                return usage;
+            }
+            // The task that has the lock tells it, before anything changes after that.
+            self.usage_asked.store(true, Relaxed);
+            if !patience.waits() {
+                return told.get();
+            }
+        }
     }
 
     /// The one of its GPUs whose page of shared data is in this frame, and the page.
@@ -521,6 +456,7 @@ impl Tenant {
         let inserted = state.shares.insert_within_capacity(place, share);
         inserted.map_err(|_| ENOMEM)?;
         self.refusals.set_gpus(state.shares.len());
+        state.tell_usage();
         Ok(())
     }
 
@@ -536,9 +472,9 @@ impl Tenant {
         let gpu = share.gpu.id();
         let is_last = state.shares.len() == 1;
         let files = if is_last {
-            share.door.files | state.control.files | state.uvm.files
+            share.door.files() | state.control.files() | state.uvm.files()
         } else {
-            share.door.files
+            share.door.files()
         };
         // Objects that a call in flight is making count as well.
         let is_busy = files != 0 || !state.accounting.is_share_idle(gpu);
@@ -547,6 +483,7 @@ impl Tenant {
         }
         let share = state.shares.remove(place);
         let share = share.map_err(|_| Cause::NoSuchInstance)?;
+        share.told.set(None);
         state.accounting.remove_share(gpu);
         self.refusals.set_gpus(state.shares.len());
         let mut withdrawn = Withdrawn {
@@ -590,5 +527,18 @@ impl TenantState {
     /// The same, to be changed.
     pub(super) fn share_mut(&mut self, instance: u32) -> Option<&mut TenantShare> {
         self.shares.iter_mut().find(|s| s.instance == instance)
+    }
+
+    /// How an instance is used now; `None` once it is destroyed.
+    pub(super) fn usage(&self, instance: u32) -> Option<Usage> {
+        let tenant_files = self.control.files().saturating_add(self.uvm.files());
+        self.share(instance)?.usage(&self.accounting, tenant_files)
+    }
+
+    /// Tells the usage of all shares, for reports that do not wait for the lock.
+    fn tell_usage(&self) {
+        for share in &self.shares {
+            share.told.set(self.usage(share.instance));
+        }
     }
 }

@@ -345,6 +345,15 @@ pub fn be_idle() {
     }
 }
 
+/// Gives the calling thread a realtime priority, the lowest.
+pub fn be_realtime() {
+    // SAFETY: the parameters live over the call; root may have this policy.
+    unsafe {
+        let priority = libc::sched_param { sched_priority: 1 };
+        libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority);
+    }
+}
+
 /// Keeps this process and its children on the processor where it is. Processes that take turns hand
 /// over faster so, by far on an emulated machine.
 pub fn stay_on_this_processor() {

@@ -128,7 +128,7 @@ const PART: u32 = 10;
 /// How often that is tried: a turn that starved threads keep is kept every time.
 const TRIES: u32 = 3;
 
-fn stay_on(processor: usize) {
+pub(super) fn stay_on(processor: usize) {
     // SAFETY: the set lives over the call; a failure leaves the thread as it was.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -283,7 +283,10 @@ fn own_first() -> Verdict {
     })?;
     let is_container = |handle: &&u32| (0xc1c0_0000..0xc1d0_0000).contains(*handle);
     let containers = handles.iter().filter(is_container).count();
-    holds(&format!("{containers} clients of containers"), containers == 1)?;
+    holds(
+        &format!("{containers} clients of containers"),
+        containers == 1,
+    )?;
     // Nobody else has one here.
     let behind = handles.iter().find(|handle| **handle >= 0xc1d0_0000);
     holds(&format!("an own client is {behind:x?}"), behind.is_none())

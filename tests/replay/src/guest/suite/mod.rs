@@ -23,6 +23,7 @@ pub(super) mod mappings;
 mod memory;
 mod nodes;
 mod procfs;
+mod reports;
 mod scratch;
 mod shared_data;
 mod tenants;
@@ -61,6 +62,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         lists::TESTS,
         handles::TESTS,
         clients::TESTS,
+        reports::TESTS,
         scratch::TESTS,
         tenants::TESTS,
         compat::TESTS,
