@@ -133,6 +133,7 @@ HOST = (
     Step("the tables know the recordings", ["tests/abi/recordings.py"]),
     Step("programs on a real GPU count right", ["tests/gpu/programs/count.py", "--self-test"]),
     Step("wrong numbers are found", ["tests/abi/parity.py", "--self-test"]),
+    Step("faults can be planted", ["tests/mutation/mutate.py", "--check"]),
     Step("numbers are those of NVIDIA's headers", ["tests/abi/parity.py"]),
     Step("fuzzing, a short run", ["tests/fuzz/fuzz.py", "smoke"]),
 )
