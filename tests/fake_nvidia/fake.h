@@ -168,6 +168,7 @@ enum fake_kind { KIND_PLAIN, KIND_ROOT, KIND_DEVICE, KIND_SUBDEVICE,
 		 KIND_CTXSHARE, KIND_CHANNEL, KIND_ENGINE, KIND_USERMODE,
 		 KIND_RUSD, KIND_EVENT, KIND_DEBUGGER, KIND_P2P,
 		 KIND_CONTEXT_DMA, KIND_MAPPER, KIND_PEERS,
+		 KIND_SESSION, KIND_SURFACE,
 		 KIND_REFUSED };
 
 struct fake_class {
@@ -209,6 +210,9 @@ struct fake_object {
 		} channel;
 		struct { u32 type; } engine;	/* KIND_ENGINE: NV2080 */
 		struct { u32 share; } device;	/* hClientShare */
+		struct { bool fabric; } space;	/* KIND_VASPACE */
+		struct { struct fake_object *memory; u32 handle; } session;
+		struct fake_mem *surface;	/* a reference */
 		/* PERF_BOOST; its number below the device */
 		struct { bool boosted; u32 number; } subdevice;
 		struct { u32 fd; } event;
@@ -339,6 +343,19 @@ u32 fake_construct(struct fake_client *client, u32 parent, u32 *new,
 u32 fake_context_model(const struct fake_object *o);
 u32 *fake_context_objects(const struct fake_object *o);
 
+/* fake_space.c */
+u32 fake_space_make(struct fake_object *o, struct nv_vaspace_params *p);
+void fake_space_end(const struct fake_object *o);
+
+/* fake_hold.c */
+u32 fake_session_make(struct fake_object *o, const struct nv_session_params *p);
+void fake_session_end(const struct fake_object *o);
+u32 fake_surface_make(struct fake_object *o, const struct nv_surface_params *p);
+void fake_surface_end(const struct fake_object *o);
+u32 fake_mapper_make(struct fake_object *o, const struct nv_mapper_params *p);
+u32 fake_context_make(struct fake_object *o,
+		      const struct nv_context_dma_params *p);
+
 /* fake_heap.c */
 u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
 		 struct fake_mem **out);
@@ -430,14 +447,15 @@ struct fake_ctrl_entry {
 	u32 (*run)(struct fake_ctrl *c);	/* under rm_lock */
 };
 u32 fake_uuid(const struct fake_gpu *gpu, u32 flags, u8 *data);
-extern const struct fake_ctrl_entry fake_ctrl_root[], fake_ctrl_gpu[];
+extern const struct fake_ctrl_entry fake_ctrl_root[], fake_ctrl_gpu[], fake_ctrl_hold[];
 
 /* fake_wide.c */
 const struct fake_ctrl_entry *fake_ctrl_wide(u32 cmd);
-void fake_null_pointer(void);
-void fake_firmware_told(void);
-void fake_mapped_by(bool administrator);
-void fake_register_read(void);
+/* Harm that the machine might not survive, or the driver does not undo: it is counted instead. */
+enum fake_harm { HARM_REGISTERS, HARM_NULL, HARM_ADMINISTRATOR, HARM_FIRMWARE,
+		 HARM_INDEX, HARM_STACK, HARM_SPACE, HARM_PLACE, HARM_STALE,
+		 HARM_WAIT, HARM_FREED, HARM_LOST };
+void fake_harm(enum fake_harm what);
 void fake_gss(struct fake_client *client);
 int fake_settings_show(struct seq_file *m, void *v);
 int fake_boosts_show(struct seq_file *m, void *v);

@@ -161,10 +161,10 @@ static u32 tell_firmware(struct fake_object *o, const struct nv_memory_params *p
 	if (!(p->attr2 & ATTR2_FIRMWARE_KNOWS))
 		return NV_OK;
 	if (o->class->class != NV50_MEMORY_VIRTUAL) {
-		fake_firmware_told();
+		fake_harm(HARM_FIRMWARE);
 		return NV_OK;
 	}
-	fake_null_pointer();
+	fake_harm(HARM_NULL);
 	return NV_ERR_INVALID_STATE;
 }
 
@@ -275,7 +275,7 @@ static void take_notes(struct fake_object *o, u32 handle)
 
 	if (handle && !(notes && (notes->mem ? notes->gpu == o->gpu :
 					       notes->class->class == NV01_CONTEXT_DMA)))
-		fake_null_pointer();
+		fake_harm(HARM_NULL);
 }
 
 /* fifo/kernel_channel.c:kchannelConstruct_IMPL() */
@@ -388,19 +388,6 @@ static u32 make_event(struct fake_object *o, struct nv_event_params *p)
 	return NV_OK;
 }
 
-/* gpu/mem_mgr/context_dma.c:ctxdmaConstruct_IMPL() */
-static u32 make_context_dma(struct fake_object *o,
-			    const struct nv_context_dma_params *p)
-{
-	struct fake_object *memory = fake_object(o->client, p->memory);
-
-	if (!memory)
-		return NV_ERR_OBJECT_NOT_FOUND;
-	if (memory->parent != o->parent)
-		return NV_ERR_INVALID_OBJECT_PARENT;
-	return fake_depend(o, memory);
-}
-
 /* gpu/bus/p2p_api.c:p2papiConstruct_IMPL(): peers by NVLink have nothing in
  * each other's BAR1 */
 static u32 make_peers(struct fake_object *o, struct nv_peers_params *p)
@@ -416,22 +403,6 @@ static u32 make_peers(struct fake_object *o, struct nv_peers_params *p)
 	return NV_OK;
 }
 
-/* gpu/mem_mgr/mem_mapper.c:memmapperConstruct_IMPL() */
-static u32 make_mapper(struct fake_object *o, const struct nv_mapper_params *p)
-{
-	struct fake_object *told = fake_object(o->client, p->notification);
-	struct fake_object *surface = fake_object(o->client,
-						  p->semaphore_surface);
-
-	if (!p->queue)
-		return NV_ERR_INVALID_ARGUMENT;
-	if (!told || !surface)
-		return NV_ERR_OBJECT_NOT_FOUND;
-	if (!told->mem || surface->class->class != NV_SEMAPHORE_SURFACE)
-		return NV_ERR_INVALID_ARGUMENT;
-	return NV_OK;
-}
-
 static u32 make(struct fake_object *o, void *params,
 		const struct fake_sec *sec, struct fake_call *log)
 {
@@ -443,23 +414,8 @@ static u32 make(struct fake_object *o, void *params,
 	case KIND_MEMORY:
 	case KIND_VIRTUAL:
 		return make_memory(o, params, log);
-	case KIND_VASPACE: {
-		struct nv_vaspace_params *p = params;
-
-		if (!p->size) {		/* 57 bits less the base, as recorded */
-			if (!p->base)
-				p->base = 1 << 20;
-			p->size = (1ull << 57) - p->base;
-		}
-		if (p->flags & NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED)
-			return NV_OK;
-		o->mem = fake_mem_plain(o->gpu, PLACE_VIRTUAL, 0);
-		if (!o->mem)
-			return NV_ERR_NO_MEMORY;
-		o->mem->holders++;
-		return fake_mem_tables(o->mem, FAKE_SPACE_TABLES) ?
-			NV_OK : NV_ERR_NO_MEMORY;
-	}
+	case KIND_VASPACE:
+		return fake_space_make(o, params);
 	case KIND_TSG:
 		return make_tsg(o, params);
 	case KIND_CTXSHARE:
@@ -477,9 +433,13 @@ static u32 make(struct fake_object *o, void *params,
 	case KIND_USERMODE:
 		return make_usermode(o, params);
 	case KIND_CONTEXT_DMA:
-		return make_context_dma(o, params);
+		return fake_context_make(o, params);
 	case KIND_MAPPER:
-		return make_mapper(o, params);
+		return fake_mapper_make(o, params);
+	case KIND_SESSION:
+		return fake_session_make(o, params);
+	case KIND_SURFACE:
+		return fake_surface_make(o, params);
 	case KIND_PEERS:
 		return make_peers(o, params);
 	case KIND_RUSD:

@@ -518,6 +518,29 @@ static u32 preempt(struct fake_ctrl *c)
 	return NV_OK;
 }
 
+struct falcon_context {			/* 0x20803125 */
+	u32 channel;
+	u64 size;
+};
+static_assert(sizeof(struct falcon_context) == 16);
+
+/*
+ * kernel_falcon_ctrl.c:subdeviceCtrlCmdFlcnGetCtxBufferSize_IMPL(): whether a
+ * channel of SEC2 has a context already is not asked; here none ever has.
+ */
+static u32 falcon_context(struct fake_ctrl *c)
+{
+	struct falcon_context *p = c->params;
+	struct fake_object *o = fake_object(c->client, p->channel);
+
+	if (!o || o->class->kind != KIND_CHANNEL)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (fake_channel_runlist(o->channel.channel) != NV2080_ENGINE_TYPE_SEC2)
+		return NV_ERR_NOT_SUPPORTED;
+	fake_harm(HARM_NULL);
+	return NV_ERR_INVALID_STATE;
+}
+
 struct preemption_mode {		/* 0x20801210 */
 	u32 flags, channel, gfxp, cilp;
 	u64 route[2];
@@ -546,6 +569,7 @@ static u32 get_timeslice(struct fake_ctrl *c)
 }
 
 const struct fake_ctrl_entry fake_ctrl_gpu[] = {
+	{ 0x00de0001, 8, NULL, accepted },	/* gpu_user_shared_data.c */
 	{ 0x0080170d, 24, channel_list_pre, channel_list },
 	{ 0x20800102, 564, NULL, gpu_info_v2 },
 	{ 0x2080014a, 268, NULL, gid_info },
@@ -560,6 +584,7 @@ const struct fake_ctrl_entry fake_ctrl_gpu[] = {
 	{ 0x20801303, 1028, NULL, fb_info_v2 },
 	{ 0x20801701, 16, NULL, arch_info },
 	{ 0x20801802, 16, info_list_pre, info_list },
+	{ 0x20803125, 16, NULL, falcon_context },
 	{ 0x906f0101, 16, NULL, class_engine },
 	{ 0xa06c0101, 3, NULL, accepted },
 	{ 0xa06c0103, 8, NULL, set_timeslice },

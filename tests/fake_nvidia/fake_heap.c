@@ -16,6 +16,7 @@
  */
 #include <linux/bitmap.h>
 #include <linux/ktime.h>
+#include <linux/nodemask.h>
 #include "fake.h"
 
 #define BLOCK_SHIFT	21
@@ -223,9 +224,21 @@ static u64 take_blocks(struct fake_gpu *gpu, u64 size)
 	return ~0ull;
 }
 
+/* Just those blocks, for whoever asks for a place (video_mem.c:_vidmemPmaAllocate()). */
+static u64 take_place(struct fake_gpu *gpu, u64 offset, u64 size)
+{
+	u64 at = offset >> BLOCK_SHIFT, n = DIV_ROUND_UP(size, 1 << BLOCK_SHIFT);
+
+	if (at >= gpu->map_bits || n > gpu->map_bits - at ||
+	    find_next_bit(gpu->map, at + n, at) < at + n)
+		return ~0ull;
+	bitmap_set(gpu->map, at, n);
+	return at << BLOCK_SHIFT;
+}
+
 static void give_blocks(struct fake_gpu *gpu, u64 offset, u64 size)
 {
-	u32 at = offset >> BLOCK_SHIFT, n = size >> BLOCK_SHIFT;
+	u32 at = offset >> BLOCK_SHIFT, n = DIV_ROUND_UP(size, 1 << BLOCK_SHIFT);
 
 	if (offset == ~0ull)
 		return;
@@ -402,6 +415,14 @@ static u64 vid_page_size(const struct nv_memory_params *p)
 	}
 }
 
+/* One that begins where a huge page does keeps others from the rest of that
+ * (PMA_ALLOCATE_FORCE_ALIGNMENT, video_mem.c:_vidmemPmaAllocate()). */
+static bool is_aligned(const struct nv_memory_params *p)
+{
+	return p->flags & NVOS32_ALLOC_FLAGS_ALIGNMENT_FORCE &&
+	       p->align && !(p->align & ((2ull << 20) - 1));
+}
+
 /* Class 0x40. video_mem.c:vidmemConstruct_IMPL() */
 u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
 		 struct fake_mem **out)
@@ -436,7 +457,19 @@ u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
 		fake_mem_put(mem);
 		return NV_ERR_NO_MEMORY;
 	}
-	mem->offset = page < 2ull << 20 ? ~0ull : take_blocks(gpu, size);
+	if (p->flags & NVOS32_ALLOC_FLAGS_FIXED_ADDRESS_ALLOCATE)
+		mem->offset = take_place(gpu, p->offset, size);
+	else if (page < 2ull << 20 && !is_aligned(p))
+		mem->offset = ~0ull;
+	else
+		mem->offset = take_blocks(gpu, round_up(size, 2ull << 20));
+	if (mem->offset == ~0ull &&
+	    p->flags & NVOS32_ALLOC_FLAGS_FIXED_ADDRESS_ALLOCATE) {
+		spin_unlock(&gpu->lock);
+		mem->place = PLACE_VIRTUAL;
+		fake_mem_put(mem);
+		return NV_ERR_NO_MEMORY;
+	}
 	gpu->used += size;
 	gpu->peak = max(gpu->peak, gpu->used);
 	tell_rusd(gpu);
@@ -488,6 +521,10 @@ u32 fake_mem_sys(struct fake_gpu *gpu, struct nv_memory_params *p,
 	if (!size || size > 1ull << 40)
 		return size ? NV_ERR_NO_MEMORY : NV_ERR_INVALID_ARGUMENT;
 	size = round_up(size, PAGE_SIZE);
+	/* the GPU is of no node: nothing is asked (nv-vm.c:nv_alloc_contig_pages()) */
+	if (p->attr2 & ATTR2_FIXED_NUMA_NODE_ID &&
+	    (p->numa < 0 || p->numa >= nr_node_ids))
+		fake_harm(HARM_INDEX);
 	mem = mem_new(gpu, PLACE_SYSMEM, size);
 	if (!mem)
 		return NV_ERR_NO_MEMORY;

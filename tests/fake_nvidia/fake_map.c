@@ -327,6 +327,11 @@ u32 fake_map_dma(void *arg, const struct fake_sec *sec, struct fake_call *log)
 			NV_ERR_OBJECT_NOT_FOUND;
 		if (status == NV_OK && (p->offset || p->length > PAGE_SIZE))
 			status = NV_ERR_INVALID_LIMIT;
+		/* of another kind it is where the channel's number says */
+		if (status == NV_OK &&
+		    p->flags & (NVOS46_FLAGS_PAGE_KIND_VIRTUAL |
+				NVOS46_FLAGS_PAGE_KIND_OVERRIDE_YES))
+			fake_harm(HARM_PLACE);
 		goto out;
 	}
 	if (status == NV_OK && !fake_object(o->client, p->dma))
@@ -341,6 +346,9 @@ u32 fake_map_dma(void *arg, const struct fake_sec *sec, struct fake_call *log)
 	range = status == NV_OK ? fake_object(o->client, p->dma) : NULL;
 	if (range && range->mem && range->mem->lazy)
 		status = fake_lazy_map(range->mem, p);
+	if (status == NV_OK &&
+	    p->flags & NVOS46_FLAGS_DEFER_TLB_INVALIDATION_TRUE)
+		fake_harm(HARM_STALE);
 out:
 	mutex_unlock(&rm_lock);
 	return status;
@@ -362,6 +370,9 @@ u32 fake_unmap_dma(void *arg, const struct fake_sec *sec, struct fake_call *log)
 		status = NV_ERR_OBJECT_NOT_FOUND;
 	if (range && range->mem && range->mem->lazy)
 		fake_lazy_unmap(range->mem, p->dma_offset);
+	if (status == NV_OK &&
+	    p->flags & NVOS47_FLAGS_DEFER_TLB_INVALIDATION_TRUE)
+		fake_harm(HARM_STALE);
 	mutex_unlock(&rm_lock);
 	return status;
 }

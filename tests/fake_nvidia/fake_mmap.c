@@ -185,7 +185,9 @@ int fake_mmap(struct file *filp, struct vm_area_struct *vma)
 	struct fake_file *file = filp->private_data;
 	int ret = -EINVAL;
 
-	fake_mapped_by(capable(CAP_SYS_ADMIN));
+	/* whom the driver would take for an administrator */
+	if (capable(CAP_SYS_ADMIN))
+		fake_harm(HARM_ADMINISTRATOR);
 	mutex_lock(&file->map_lock);
 	if (!file->map.valid)
 		pr_err("NVRM: a mapping of a file that shows nothing\n");

@@ -219,6 +219,8 @@ static_assert(sizeof(struct nvos32) <= NVOS32_SIZE);
 #define NVOS32_FUNCTION_FREE		3
 #define NVOS32_FUNCTION_INFO		5
 #define NVOS32_FREE_FLAGS_MEMORY_HANDLE_PROVIDED 1
+#define NVOS32_ALLOC_FLAGS_FIXED_ADDRESS_ALLOCATE 0x00000010
+#define NVOS32_ALLOC_FLAGS_ALIGNMENT_FORCE	0x00000100
 #define NVOS32_ALLOC_FLAGS_LAZY		0x00000400
 #define NVOS32_ALLOC_FLAGS_MEMORY_HANDLE_PROVIDED 0x00004000
 #define NVOS32_ALLOC_FLAGS_USE_BEGIN_END	0x00020000
@@ -256,6 +258,9 @@ struct nvos46 {				/* map memory dma */
 	u32 status;
 };
 static_assert(sizeof(struct nvos46) == 64);
+#define NVOS46_FLAGS_PAGE_KIND_VIRTUAL	(1u << 3)
+#define NVOS46_FLAGS_PAGE_KIND_OVERRIDE_YES (1u << 19)
+#define NVOS46_FLAGS_DEFER_TLB_INVALIDATION_TRUE (1u << 31)
 
 struct nvos47 {				/* unmap memory dma */
 	u32 client, device, dma, memory, flags;
@@ -263,6 +268,7 @@ struct nvos47 {				/* unmap memory dma */
 	u32 status;
 };
 static_assert(sizeof(struct nvos47) == 48);
+#define NVOS47_FLAGS_DEFER_TLB_INVALIDATION_TRUE 1u
 
 struct nvos54 {				/* control */
 	u32 client, object, cmd, flags;
@@ -354,6 +360,7 @@ static_assert(offsetof(struct nv_fabric_params, memory) == 40);
 #define ATTR2_PAGE_SIZE_HUGE_2MB	(1u << 20)	/* 21:20 */
 #define ATTR2_PAGE_SIZE_HUGE_512MB	(2u << 20)
 #define ATTR2_PAGE_SIZE_HUGE_MASK	(3u << 20)
+#define ATTR2_FIXED_NUMA_NODE_ID	(1u << 7)
 #define ATTR2_FIRMWARE_KNOWS		(1u << 31)	/* REGISTER_MEMDESC_TO_PHYS_RM */
 
 struct nv_device_params {		/* NV0080_ALLOC_PARAMETERS */
@@ -371,6 +378,12 @@ struct nv_event_params {		/* NV0005_ALLOC_PARAMETERS */
 static_assert(sizeof(struct nv_event_params) == 24);
 
 #define NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED	0x8
+#define NV_VASPACE_ALLOCATION_FLAGS_IS_FLA	0x200
+#define NV_VASPACE_ALLOCATION_INDEX_GPU_NEW	0
+#define NV_VASPACE_ALLOCATION_INDEX_GPU_HOST	1
+#define NV_VASPACE_ALLOCATION_INDEX_GPU_GLOBAL	2
+#define NV_VASPACE_ALLOCATION_INDEX_GPU_DEVICE	3
+#define NV_VASPACE_ALLOCATION_INDEX_GPU_FLA	4
 
 struct nv_vaspace_params {		/* NV_VASPACE_ALLOCATION_PARAMETERS */
 	u32 index, flags;
@@ -387,6 +400,7 @@ struct nv_tsg_params {	/* NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS */
 };
 static_assert(sizeof(struct nv_tsg_params) == 20);
 #define NV2080_ENGINE_TYPE_GRAPHICS	1
+#define NV2080_ENGINE_TYPE_SEC2		0x26
 #define NV2080_ENGINE_TYPE_MOST		0x53
 
 struct nv_ctxshare_params {		/* NV_CTXSHARE_ALLOCATION_PARAMETERS */
@@ -416,6 +430,21 @@ struct nv_context_dma_params {		/* NV_CONTEXT_DMA_ALLOCATION_PARAMS */
 	u64 offset, limit;
 };
 static_assert(sizeof(struct nv_context_dma_params) == 32);
+
+#define NVOS03_FLAGS_TYPE_MASK		(15u << 20)
+#define NVOS03_FLAGS_TYPE_NOTIFIER	(1u << 20)
+
+struct nv_session_params {		/* NVA0BC_ALLOC_PARAMETERS */
+	u32 codec, width, height, version, memory;
+};
+static_assert(sizeof(struct nv_session_params) == 20);
+#define NVA0BC_ALLOC_PARAMS_VER_1	1
+
+struct nv_surface_params {		/* NV_SEMAPHORE_SURFACE_ALLOC_PARAMETERS */
+	u32 memory, submitted;
+	u64 flags;
+};
+static_assert(sizeof(struct nv_surface_params) == 16);
 
 struct nv_peers_params {			/* NV503B_ALLOC_PARAMETERS */
 	u32 subdevice, peer, masks[2];
@@ -465,6 +494,7 @@ static_assert(sizeof(struct nv_mapper_params) == 24);
 #define UVM_UNREGISTER_GPU_VASPACE	26
 #define UVM_REGISTER_CHANNEL		27
 #define UVM_UNREGISTER_CHANNEL		28
+#define UVM_ENABLE_PEER_ACCESS		29
 #define UVM_SET_RANGE_GROUP		31
 #define UVM_MAP_EXTERNAL_ALLOCATION	33
 #define UVM_FREE			34

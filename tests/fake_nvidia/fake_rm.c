@@ -131,6 +131,12 @@ static void free_leaf(struct fake_object *o)
 	}
 	list_for_each_entry_safe(map, next_map, &o->maps, list)
 		fake_cpu_map_free(o->gpu, map);
+	if (o->class->kind == KIND_VASPACE)
+		fake_space_end(o);
+	if (o->class->kind == KIND_SESSION)
+		fake_session_end(o);
+	if (o->class->kind == KIND_SURFACE)
+		fake_surface_end(o);
 	if (o->class->kind == KIND_TSG)
 		fake_group_put(o->tsg.group);
 	if (o->class->kind == KIND_CHANNEL && o->channel.channel) {

@@ -370,6 +370,7 @@ static const struct request {
 	{ UVM_MM_INITIALIZE, 8, 4 },
 	{ UVM_PAGEABLE_MEM_ACCESS, 8, 4 },
 	{ UVM_REGISTER_GPU, 40, 36 },
+	{ UVM_ENABLE_PEER_ACCESS, 36, 32 },
 	{ UVM_UNREGISTER_GPU, 20, 16 },
 	{ UVM_CREATE_RANGE_GROUP, 16, 8 },
 	{ UVM_DESTROY_RANGE_GROUP, 16, 8 },
@@ -425,6 +426,14 @@ static u32 with_space(struct va_space *s, u32 cmd, void *p)
 		return register_channel(s, p);
 	case UVM_UNREGISTER_CHANNEL:
 		return unregister_channel(s, ((u32 *)p)[4], ((u32 *)p)[5]);
+	case UVM_ENABLE_PEER_ACCESS:
+		/* uvm_va_space.c:uvm_api_enable_peer_access(): with the lock
+		 * of all it waits for that of the space, then asks */
+		fake_harm(HARM_WAIT);
+		status = on_gpu(s, p) ?: on_gpu(s, p + 16);
+		if (status == NV_OK && !memcmp(p, p + 16, 16))
+			status = NV_ERR_INVALID_DEVICE;
+		return status;
 	case UVM_CREATE_RANGE_GROUP:
 		return create_group(s, q);
 	case UVM_DESTROY_RANGE_GROUP:

@@ -182,9 +182,9 @@ out:
 }
 
 /*
- * rmapi_deprecated_misc.c:RmDeprecatedAllocContextDma(): a context for DMA
- * beside the memory that it is over. Over class 0x70 it would be another of
- * that class, which is not modelled.
+ * rmapi_deprecated_misc.c:RmDeprecatedAllocContextDma(): an object of any
+ * class, beside the memory that it names, by the parameters of a context for
+ * DMA. Larger ones are not modelled, nor what is over class 0x70.
  */
 u32 fake_context_dma(void *arg, const struct fake_sec *sec, struct fake_call *log)
 {
@@ -206,7 +206,8 @@ u32 fake_context_dma(void *arg, const struct fake_sec *sec, struct fake_call *lo
 	memory = fake_object(client, p->memory);
 	if (!memory || !memory->parent)
 		status = NV_ERR_OBJECT_NOT_FOUND;
-	else if (!class || class->kind != KIND_CONTEXT_DMA)
+	else if (!class || class->params > sizeof(m) ||
+		 class->kind == KIND_ROOT)
 		status = NV_ERR_INVALID_CLASS;
 	else
 		status = fake_construct(client, memory->parent->handle, &p->new,

@@ -50,8 +50,22 @@ static const struct wide {
 	{ { 0xb0cc0101, 1, NULL, set }, ANYBODY, "reserve_hwpm" },
 };
 static atomic_t counts[ARRAY_SIZE(wide)];
-static atomic_t gss_calls, registry_reads, registers, null_pointers, administrators;
-static atomic_t firmware_told;
+static atomic_t gss_calls, registry_reads;
+static const char * const harm_names[] = {
+	[HARM_REGISTERS] = "registers",
+	[HARM_NULL] = "null_pointers",
+	[HARM_ADMINISTRATOR] = "administrators_maps",
+	[HARM_FIRMWARE] = "firmware_told",
+	[HARM_INDEX] = "unchecked_indices",
+	[HARM_STACK] = "recursions",
+	[HARM_SPACE] = "spaces_of_all",
+	[HARM_PLACE] = "places_of_others",
+	[HARM_STALE] = "stale_translations",
+	[HARM_WAIT] = "waits_with_all_locked",
+	[HARM_FREED] = "freed_memory_used",
+	[HARM_LOST] = "memory_lost",
+};
+static atomic_t harms[ARRAY_SIZE(harm_names)];
 /* boosts that programs, and the kernel, asked for; subdevices with one now */
 static atomic_t boosts, kernel_boosts, boosted;
 
@@ -221,12 +235,6 @@ u32 fake_registry(void *arg, const struct fake_sec *sec, struct fake_call *log)
 	return NV_OK;
 }
 
-/* nv.c: an interrupt register, for whoever has the GPU's node */
-void fake_register_read(void)
-{
-	atomic_inc(&registers);
-}
-
 /* A GSS legacy control reaches the firmware: on which client, is counted. */
 void fake_gss(struct fake_client *client)
 {
@@ -252,23 +260,9 @@ const struct fake_ctrl_entry *fake_ctrl_wide(u32 cmd)
 	return NULL;
 }
 
-/* Here the driver would use a null pointer, and the machine would end. */
-void fake_null_pointer(void)
+void fake_harm(enum fake_harm what)
 {
-	atomic_inc(&null_pointers);
-}
-
-/* The firmware's heap has eight bytes for each page of a memory now. */
-void fake_firmware_told(void)
-{
-	atomic_inc(&firmware_told);
-}
-
-/* somebody whom the driver would take for an administrator maps something */
-void fake_mapped_by(bool administrator)
-{
-	if (administrator)
-		atomic_inc(&administrators);
+	atomic_inc(&harms[what]);
 }
 
 /* debugfs `settings`: how often each was set since the driver was loaded */
@@ -279,10 +273,11 @@ int fake_settings_show(struct seq_file *m, void *v)
 	for (i = 0; i < ARRAY_SIZE(wide); i++)
 		seq_printf(m, "%s: %d\n", wide[i].name,
 			   atomic_read(&counts[i]));
-	seq_printf(m, "perf_boost: %d\ngss: %d\nregistry: %d\nregisters: %d\nnull_pointers: %d\nadministrators_maps: %d\nfirmware_told: %d\n",
-		   atomic_read(&boosts), atomic_read(&gss_calls), atomic_read(&registry_reads),
-		   atomic_read(&registers), atomic_read(&null_pointers),
-		   atomic_read(&administrators), atomic_read(&firmware_told));
+	for (i = 0; i < ARRAY_SIZE(harms); i++)
+		seq_printf(m, "%s: %d\n", harm_names[i],
+			   atomic_read(&harms[i]));
+	seq_printf(m, "perf_boost: %d\ngss: %d\nregistry: %d\n",
+		   atomic_read(&boosts), atomic_read(&gss_calls), atomic_read(&registry_reads));
 	return 0;
 }
 

@@ -151,7 +151,7 @@ fn dmabuf(a: &Attacker) -> Verdict {
 }
 
 /// NV_ESC_ALLOC_OS_EVENT or NV_ESC_FREE_OS_EVENT.
-fn event_key(a: &Attacker, nr: u32, client: u32, fd: u32) -> Verdict {
+pub(super) fn event_key(a: &Attacker, nr: u32, client: u32, fd: u32) -> Verdict {
     let mut outer = [0; 16];
     put_u32(&mut outer, 0, client);
     put_u32(&mut outer, 8, fd);

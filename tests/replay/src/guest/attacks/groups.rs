@@ -33,7 +33,12 @@ pub(super) const ATTACKS: &[Own] = &[
     Own {
         name: "channel group copied to run beyond its part (RM_DUP_OBJECT)",
         function: "kernel_channel_group_api.c:kchangrpapiCopyConstruct_IMPL",
-        run: beyond_the_part,
+        run: || beyond_the_part(copied),
+    },
+    Own {
+        name: "channel group from a descriptor beyond its part (OS_UNIX_IMPORT_OBJECT_FROM_FD)",
+        function: "rmobjexportimport.c:RmImportObject",
+        run: || beyond_the_part(from_descriptor),
     },
 ];
 
@@ -94,20 +99,40 @@ fn on_another_gpu() -> Result<String, String> {
     }
 }
 
-/// Copies a group and makes a channel in the copy.
-fn channel_in_copy(client: &rm::Client, group: u32) -> Result<(), String> {
+/// Makes a copy of a group, on the nodes of a folder.
+type Copy = fn(&str, &rm::Client, u32) -> Result<(), String>;
+
+fn copied(_: &str, client: &rm::Client, group: u32) -> Result<(), String> {
     let name = client.handle;
     let copied = rm::dup(client.ctl, name, rm::DEVICE_HANDLE, COPY, (name, group));
-    copied.map_err(|e| format!("RM_DUP_OBJECT: {e}"))?;
+    copied.map(drop).map_err(|e| format!("RM_DUP_OBJECT: {e}"))
+}
+
+fn from_descriptor(folder: &str, client: &rm::Client, group: u32) -> Result<(), String> {
+    let file = open_node(folder, "nvidiactl")?;
+    at("the group's export", rm::export(client, group, file))?;
+    at("the group's import", rm::import(client, COPY, file))?;
+    sys::close(file).map_err(|errno| format!("close: errno {errno}"))
+}
+
+/// Copies a group and makes a channel in the copy.
+fn channel_in_copy(
+    copy: Copy,
+    folder: &str,
+    client: &rm::Client,
+    group: u32,
+) -> Result<(), String> {
+    copy(folder, client, group)?;
     at("channel in the copy", client.channel(COPY, CHANNEL))
 }
 
 /// Directly: the GPU has the channel, and nobody switches it off.
-fn runs_directly() -> Result<(), String> {
-    let client = rm::Client::open("/dev", GPU, gpus()?.instance);
+fn runs_directly(copy: Copy) -> Result<(), String> {
+    let folder = Place::Driver.folder("attacker");
+    let client = rm::Client::open(&folder, GPU, gpus()?.instance);
     let client = client.map_err(|e| format!("client: {e}"))?;
     group(&client)?;
-    channel_in_copy(&client, GROUP_HERE)?;
+    channel_in_copy(copy, &folder, &client, GROUP_HERE)?;
     let account = Account::of(client.handle)?;
     client.close();
     match (account.channels, account.off) {
@@ -117,11 +142,12 @@ fn runs_directly() -> Result<(), String> {
 }
 
 /// Under a cap, a program that always has work is switched off with all of its channels.
-fn switched_off() -> Result<(), String> {
+fn switched_off(copy: Copy) -> Result<(), String> {
     let instance = Instance::new("attacker", 256 * MIB)?;
     put("attacker/weight", "30")?;
     let work = Work::new(&instance)?;
-    channel_in_copy(&work.client, GROUP)?;
+    let folder = Place::Instance.folder("attacker");
+    channel_in_copy(copy, &folder, &work.client, GROUP)?;
     let policy = PolicySet::set(Policy::Fixed)?;
     let child = spawn(|| {
         while work.launch(1_000_000, 1, 4).is_ok() {}
@@ -139,9 +165,9 @@ fn switched_off() -> Result<(), String> {
     seen
 }
 
-fn beyond_the_part() -> Result<String, String> {
+fn beyond_the_part(copy: Copy) -> Result<String, String> {
     standin::needed("what runs on the GPU is seen from below alone")?;
-    runs_directly()?;
-    switched_off()?;
+    runs_directly(copy)?;
+    switched_off(copy)?;
     Ok("switched off with the others".to_owned())
 }

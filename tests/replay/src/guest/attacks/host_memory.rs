@@ -12,7 +12,7 @@ use crate::{
     guest::{rm, uvm},
     layout, standin, sys,
 };
-use cgpu_uapi::Limited;
+use cgpu_uapi::{capability, Limited};
 
 pub(super) const ATTACKS: &[Own] = &[
     Own {
@@ -40,6 +40,21 @@ pub(super) const ATTACKS: &[Own] = &[
         function: "uvm.c:uvm_mmap",
         run: managed,
     },
+    Own {
+        name: "managed memory of no GPU",
+        function: "uvm.c:uvm_mmap",
+        run: || compare(LIMIT, ALLOWED, nothing, range),
+    },
+    Own {
+        name: "host memory in ranges of UVM",
+        function: "uvm_map_external.c:uvm_api_create_external_range",
+        run: || compare(LIMIT, ALLOWED, nothing, ranges),
+    },
+    Own {
+        name: "host memory kept by surfaces of semaphores",
+        function: "sem_surf.c:semsurfConstruct_IMPL",
+        run: surfaces,
+    },
 ];
 
 /// Bytes of each piece, how many pieces a program asks for, and how many an instance may have.
@@ -49,6 +64,8 @@ const ALLOWED: u64 = 4;
 /// Bytes of a page, and what a registered page's handle is further on than its object's.
 const PAGE: u64 = 4096;
 const PINS: u32 = 0x1000;
+/// Bytes of the memory of a surface of semaphores.
+const SURFACE: u64 = 2 * MIB;
 /// Address of pools and managed memory.
 const BASE: u64 = 0x7d00_0000_0000;
 
@@ -168,6 +185,34 @@ fn range(program: &Taker, number: u64) -> Result<(), String> {
         .map_err(|errno| format!("mmap: errno {errno}"))
 }
 
+/// Ranges of a page. The driver takes 16 KiB for each (`gpu_ranges`, uvm_va_range.h), so those of a
+/// piece take as much as a piece.
+fn ranges(program: &Taker, number: u64) -> Result<(), String> {
+    const EACH: u64 = 16 << 10;
+    for page in 0..PIECE / EACH {
+        let at = BASE + number * PIECE + page * PAGE;
+        let made = program.space.create_range(at, PAGE);
+        made.map_err(|e| format!("UVM_CREATE_EXTERNAL_RANGE: {e}"))?;
+    }
+    Ok(())
+}
+
+/// Makes memory, a surface of semaphores of it, and frees the memory. The surface keeps it.
+fn surface(program: &Taker, number: u64) -> Result<(), String> {
+    let number = u32::try_from(number).map_err(|e| e.to_string())?;
+    let (memory, surface) = (OWN + 2 * number, OWN + 2 * number + 1);
+    let made = program.client.system_memory(memory, SURFACE);
+    made.map_err(|e| format!("memory: {e}"))?;
+    let mut params = [0; 16];
+    put_u32(&mut params, 0, memory);
+    let made = program
+        .client
+        .alloc(rm::SUBDEVICE_HANDLE, surface, 0xda, &mut params);
+    made.map_err(|e| format!("surface: {e}"))?;
+    let freed = program.client.free(memory);
+    freed.map_err(|e| format!("RM_FREE: {e}"))
+}
+
 /// Takes the addresses of [`BASE`] away again.
 fn unmap() -> Result<(), String> {
     // SAFETY: The attacks of this file alone map something there.
@@ -208,6 +253,7 @@ fn in_instance(limit: u64, begin: TakePiece, piece: TakePiece) -> Result<(u64, S
     let host = ALLOWED * PIECE;
     control
         .set_limit("attacker", GPU, what, host)
+        .and_then(|()| control.set_capabilities("attacker", GPU, capability::ALL))
         .map_err(errno)?;
     let taken = taken(Place::Instance, begin, piece);
     let limits = control.limits("attacker", GPU).map_err(errno)?;
@@ -252,6 +298,12 @@ fn pins() -> Result<String, String> {
 
 fn pools() -> Result<String, String> {
     compare(LIMIT, ALLOWED, nothing, pool)
+}
+
+/// The last one's memory has no room beside its surface.
+fn surfaces() -> Result<String, String> {
+    const MOST: u64 = ALLOWED * PIECE / SURFACE - 1;
+    compare(LIMIT, MOST, nothing, surface)
 }
 
 /// Of which as much as the instance has of the GPU is on the GPU.

@@ -26,7 +26,9 @@ mod controls;
 mod crowds;
 mod escapes;
 mod files;
+mod granted;
 mod groups;
+mod holes;
 mod host_memory;
 mod limits;
 mod lists;
@@ -150,9 +152,15 @@ fn calls() -> impl Iterator<Item = &'static Attack> {
         lists::ATTACKS,
         channels::ATTACKS,
         limits::ATTACKS,
+        holes::ATTACKS,
     ]
     .into_iter()
     .flatten()
+}
+
+/// Those of an attacker whose instance has all capabilities.
+fn granted() -> impl Iterator<Item = &'static Attack> {
+    granted::ATTACKS.iter()
 }
 
 /// Those that say themselves how they were refused.
@@ -178,7 +186,8 @@ fn own() -> impl Iterator<Item = &'static Own> {
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     let own = own().map(|own| own.name);
-    calls().map(|attack| attack.name).chain(own).collect()
+    let calls = calls().chain(granted());
+    calls.map(|attack| attack.name).chain(own).collect()
 }
 
 /// Counts what came of attacks, and prints a line for each.
@@ -245,14 +254,18 @@ pub fn run(filter: &str, beside: u32) -> Result<bool, String> {
         left_out: 0,
     };
     println!("attack | driver function | on the driver | through an instance | victim");
-    let calls: Vec<&Attack> = calls()
-        .filter(|attack| attack.name.contains(filter))
-        .collect();
-    if !calls.is_empty() {
+    let chosen = |attack: &&Attack| attack.name.contains(filter);
+    let calls: Vec<&Attack> = calls().filter(chosen).collect();
+    let granted: Vec<&Attack> = granted().filter(chosen).collect();
+    if !calls.is_empty() || !granted.is_empty() {
         let direct = standin::is_in_reach().then(|| Victim::new(Place::Driver));
         let direct = direct.transpose()?;
         let proxied = Victim::new(Place::Instance)?;
         for attack in calls {
+            report.take(make(attack, direct.as_ref(), &proxied));
+        }
+        proxied.grant()?;
+        for attack in granted {
             report.take(make(attack, direct.as_ref(), &proxied));
         }
         if let Some(direct) = direct {

@@ -184,6 +184,14 @@ impl Victim {
         })
     }
 
+    /// Gives the attacker's instance all capabilities.
+    pub(super) fn grant(&self) -> Result<(), String> {
+        let given = self
+            .control
+            .set_capabilities("attacker", GPU, uapi::capability::ALL);
+        given.map_err(|errno| format!("capabilities: errno {errno}"))
+    }
+
     /// Its visible state.
     fn state(&self) -> Result<State, String> {
         State::of(&self.client)

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Objects that hold on to memory, or are held by something, in ways that
+ * nobody accounts for (nvencsession.c, sem_surf.c, mem_mapper.c,
+ * third_party_p2p.c, context_dma.c, kernel_sm_debugger_session_ctrl.c of 580).
+ */
+#include "fake.h"
+
+/* nvencsession.c:nvencsessionConstruct_IMPL(): memory by a bare pointer */
+u32 fake_session_make(struct fake_object *o, const struct nv_session_params *p)
+{
+	struct fake_object *memory;
+
+	if (p->version != NVA0BC_ALLOC_PARAMS_VER_1)
+		return NV_OK;
+	memory = fake_object(o->client, p->memory);
+	if (!memory || !memory->mem)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	o->session.handle = p->memory;
+	o->session.memory = memory;
+	return NV_OK;
+}
+
+/* nvencsessionDestruct_IMPL() */
+void fake_session_end(const struct fake_object *o)
+{
+	if (o->session.memory &&
+	    o->session.memory != fake_object(o->client, o->session.handle))
+		fake_harm(HARM_FREED);
+}
+
+/* sem_surf.c:semsurfConstruct_IMPL(): a duplicate of host memory */
+u32 fake_surface_make(struct fake_object *o, const struct nv_surface_params *p)
+{
+	struct fake_object *memory = fake_object(o->client, p->memory);
+
+	if (p->flags)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (!memory || !memory->mem)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (memory->mem->place != PLACE_SYSMEM)
+		return NV_ERR_INVALID_PARAMETER;
+	o->surface = fake_mem_get(memory->mem);
+	o->surface->holders++;
+	return NV_OK;
+}
+
+void fake_surface_end(const struct fake_object *o)
+{
+	if (!o->surface)
+		return;
+	o->surface->holders--;
+	fake_mem_put(o->surface);
+}
+
+/* mem_mapper.c:memmapperConstruct_IMPL() */
+u32 fake_mapper_make(struct fake_object *o, const struct nv_mapper_params *p)
+{
+	struct fake_object *told = fake_object(o->client, p->notification);
+	struct fake_object *surface = fake_object(o->client,
+						  p->semaphore_surface);
+
+	if (!p->queue)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (!told || !surface)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (!told->mem || surface->class->class != NV_SEMAPHORE_SURFACE)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (p->queue * 56ull > SZ_1M)		/* the host's, and nobody's */
+		fake_harm(HARM_LOST);
+	return NV_OK;
+}
+
+/* context_dma.c:ctxdmaConstruct_IMPL() */
+u32 fake_context_make(struct fake_object *o,
+		      const struct nv_context_dma_params *p)
+{
+	struct fake_object *memory = fake_object(o->client, p->memory);
+
+	if (!memory)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (memory->parent != o->parent)
+		return NV_ERR_INVALID_OBJECT_PARENT;
+	/* a place in BAR1 for notes, which _ctxdmaDestroyFBMappings() leaves
+	 * there where there is firmware at work */
+	if ((p->flags & NVOS03_FLAGS_TYPE_MASK) == NVOS03_FLAGS_TYPE_NOTIFIER &&
+	    memory->mem && memory->mem->place == PLACE_VIDMEM)
+		fake_harm(HARM_LOST);
+	return fake_depend(o, memory);
+}
+
+struct register_space {			/* 0x503c0102 */
+	u32 space;
+	u64 token;
+};
+static_assert(sizeof(struct register_space) == 16);
+
+/*
+ * third_party_p2p.c:CliAddThirdPartyP2PVASpace(): a record of any number; of
+ * any object, which then takes this one with it. One that depends on itself
+ * would be freed without end, on the kernel's stack.
+ */
+static u32 register_space(struct fake_ctrl *c)
+{
+	struct register_space *p = c->params;
+	struct fake_object *o = fake_object(c->client, p->space);
+	u32 status = NV_OK;
+
+	if (o == c->object)
+		fake_harm(HARM_STACK);
+	else if (o && o->class->kind == KIND_VASPACE)
+		status = fake_depend(c->object, o);
+	if (status == NV_OK &&
+	    !fake_answer(ANSWER_CONTROL, c->cmd, p, c->size, NULL, &status))
+		p->token = 0xfe00;
+	return status;
+}
+
+struct debug_memory {			/* 0x83de0315 */
+	u32 memory, length;
+	u64 offset, buffer;
+};
+static_assert(sizeof(struct debug_memory) == 24);
+
+/*
+ * kernel_sm_debugger_session_ctrl.c:_nv83deCtrlCmdDebugAccessMemory(): with a
+ * copy engine, which takes an address of a range for one of the bus. What is
+ * in memory is not told here.
+ */
+static u32 debug_memory(struct fake_ctrl *c)
+{
+	struct debug_memory *p = c->params;
+	struct fake_object *o = fake_object(c->client, p->memory);
+	u64 end;
+
+	if (!o)
+		return NV_ERR_INSUFFICIENT_PERMISSIONS;
+	if (!o->mem || !p->length ||
+	    check_add_overflow(p->offset, p->length, &end) || end > o->mem->size)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (o->mem->place == PLACE_VIRTUAL)
+		fake_harm(HARM_PLACE);
+	return NV_OK;
+}
+
+const struct fake_ctrl_entry fake_ctrl_hold[] = {
+	{ 0x503c0102, 16, NULL, register_space },
+	{ 0x83de0315, 24, NULL, debug_memory },
+	{ }
+};

