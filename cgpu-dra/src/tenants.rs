@@ -227,9 +227,8 @@ impl Tenants {
         let there = of_claim(&*control, uid).map_err(TenantError::Control)?;
         if anew {
             let has_share = |i: &&Instance| plan.shares.iter().any(|s| s.minor == i.key.gpu_minor);
-            let left = there.iter().filter(|i| !has_share(i));
-            left.map(|i| destroy(&*control, i))
-                .collect::<Result<(), _>>()?;
+            let mut left = there.iter().filter(|i| !has_share(i));
+            left.try_for_each(|i| destroy(&*control, i))?;
         }
         let complete = !anew && self.journal.is_complete(uid);
         // Somebody may have made one of the claim's name on a GPU that it has no share of.
