@@ -179,6 +179,7 @@ impl Commands {
         Ok(write_record(at, &limits)?)
     }
 
+    #[inline(never)] // As `get`.
     fn list_instances(&self, at: UserAddr) -> Result<(), Failure> {
         let list = read_list::<uapi::Instance>(at)?;
         let mut records = KVVec::new();
