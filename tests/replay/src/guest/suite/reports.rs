@@ -2,6 +2,7 @@
 //! Reports about all instances, beside a tenant whose lock is kept.
 
 use std::{
+    fs,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
@@ -32,6 +33,30 @@ const MOST_SLOW: u32 = 10;
 
 /// A client that there is not.
 const NOBODY: u32 = 0xc1d0_0fff;
+
+/// The kernel's file of how it preempts tasks in calls (`PREEMPT_DYNAMIC`). It lists all ways, the
+/// present one in parentheses.
+const PREEMPTION: &str = "/sys/kernel/debug/sched/preempt";
+
+/// Tasks in calls are preempted, also by a kernel that does not do so by itself, such as 6.1. Until
+/// this is dropped.
+struct Preempted(String);
+
+impl Preempted {
+    fn fully() -> Self {
+        let ways = fs::read_to_string(PREEMPTION).unwrap_or_default();
+        let present = ways.split(['(', ')']).nth(1).unwrap_or_default();
+        // A kernel without the file does it always, or the test says that no lock was kept.
+        let _ = fs::write(PREEMPTION, "full");
+        Self(present.to_owned())
+    }
+}
+
+impl Drop for Preempted {
+    fn drop(&mut self) {
+        let _ = fs::write(PREEMPTION, &self.0);
+    }
+}
 
 /// The threads of the test.
 struct KeptLock {
@@ -81,6 +106,7 @@ impl KeptLock {
 }
 
 fn lists() -> Verdict {
+    let _preempted = Preempted::fully();
     let kept = Instance::new("kept", GIB)?;
     let ctl = open_node(&kept.folder(), "nvidiactl")?;
     let beside = KeptLock {
