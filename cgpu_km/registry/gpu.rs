@@ -194,9 +194,22 @@ impl HostGpu {
         // Until it is known which one holds, neither is given to others.
         allotment.limit = limit.max(old);
         drop(division);
+        self.apply(instance, apply, |allotment, applied| {
+            allotment.limit = if applied { limit } else { old };
+        })
+    }
+
+    /// Makes a change elsewhere by `apply`, without the lock, and has `settle` write into the
+    /// allotment what holds from now on: it is told whether the change was made.
+    fn apply(
+        &self,
+        instance: u32,
+        apply: impl FnOnce() -> Result<(), Cause>,
+        settle: impl FnOnce(&mut Allotment, bool),
+    ) -> Result<(), Failure> {
         let applied = apply();
         if let Some(allotment) = self.division.lock().find_mut(instance) {
-            allotment.limit = if applied.is_ok() { limit } else { old };
+            settle(allotment, applied.is_ok());
         }
         Ok(applied?)
     }
@@ -228,11 +241,9 @@ impl HostGpu {
         }
         allotment.channels = limit.max(old);
         drop(division);
-        let applied = apply();
-        if let Some(allotment) = self.division.lock().find_mut(instance) {
-            allotment.channels = if applied.is_ok() { limit } else { old };
-        }
-        Ok(applied?)
+        self.apply(instance, apply, |allotment, applied| {
+            allotment.channels = if applied { limit } else { old };
+        })
     }
 
     /// Takes the part of a destroyed instance back.
