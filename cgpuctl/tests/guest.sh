@@ -116,18 +116,16 @@ check "the host's node is the real one again" sh -c "! [ /dev/nvidia0 -ef $nodes
 step 1 run --gpu 0 --mem 2GiB --name try -- /nobody
 check "a program that is not there leaves no instance" absent $nodes/try
 step 143 run --gpu 0 --mem 2GiB --name try -- sh -c 'kill -TERM $$'
-$cgpuctl run --gpu 0 --mem 2GiB --name try -- sleep 60 &
+$cgpuctl run --gpu 0 --mem 2GiB --name try -- sh -c "touch $out/runs; exec sleep 600" &
 runner=$!
-while [ ! -e $nodes/try ]; do sleep 1; done
-sleep 1
+while [ ! -e "$out/runs" ]; do sleep 1; done
 kill -TERM $runner
 wait $runner
 check "what ends it ends its program" is $? 143
 check "and removes the instance" absent $nodes/try
-$cgpuctl run --gpu 0 --mem 2GiB --name try -- sleep 5 &
+$cgpuctl run --gpu 0 --mem 2GiB --name try -- sh -c "touch $out/runs2; exec sleep 5" &
 runner=$!
-while [ ! -e $nodes/try ]; do sleep 1; done
-sleep 1
+while [ ! -e "$out/runs2" ]; do sleep 1; done
 kill -KILL $runner
 wait $runner 2>/dev/null
 check "one that is killed leaves its instance" test -e $nodes/try

@@ -70,7 +70,7 @@ chmod 755 "$work/image/bin/nvidia-smi"
 tar -C "$work/image" --owner=0 --group=0 -cf "$work/image.tar" .
 rc=0
 "$CGPU_TREE/tests/vm/run.sh" --no-build --name documents --gpus 2 --load driver --memory 5120 \
-	--limit "${LIMIT:-900}" --folder "$root:/machine" --file "$work/image.tar" \
+	--limit "${LIMIT:-2400}" --folder "$root:/machine" --file "$work/image.tar" \
 	--file "$work/prebuilt" --file "$work/machine:/files/commands" \
 	--file "$here/session.sh" -- sh /files/session.sh >"$work/machine.said" || rc=$?
 "$here/documents.py" --judge "$work"/{host,folder,machine}.said || rc=1

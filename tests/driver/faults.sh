@@ -58,7 +58,7 @@ inject "slow 0"
 check "nothing is left of it" within 10 idle a
 
 # ---- a channel that fails
-fails_of() { program a --broken-by "echo rc last 31 >/dev/ttyS3; sleep 2"; }
+fails_of() { program a --broken-by "echo rc last 31 >/dev/ttyS3"; }
 check "a program whose channel failed is told" fails_of
 check "error 31 is in the log" within 5 logs 31
 check "nothing is left of it" within 10 idle a

@@ -109,7 +109,7 @@ real_start() {
 # real_end WORK: after the machine. Fails if the emulator had to be ended, or ended badly.
 real_end() {
 	local work=$1 rc=0 patience
-	for ((patience = 100; patience > 0; patience--)); do
+	for ((patience = 1200; patience > 0; patience--)); do
 		kill -0 "$EMULATOR" 2>/dev/null || break
 		sleep 0.1
 	done

@@ -55,7 +55,7 @@ done < <(in_root "$engine" -- ldd "${programs[@]}" | grep -oE '(/usr)?/lib[^ ]*\
 
 exec 9>&-
 rc=0
-"$here/run.sh" --no-build --name engine --memory 2560 --limit "${LIMIT:-900}" "${files[@]}" \
+"$here/run.sh" --no-build --name engine --memory 2560 --limit "${LIMIT:-2400}" "${files[@]}" \
 	--file "$work/containers.conf:/etc/containers/containers.conf" \
 	--file "$work/storage.conf:/etc/containers/storage.conf" \
 	--file "$work/image.tar" --file "$work/hooks" \

@@ -69,7 +69,7 @@ unload_module() {
 	# A mount namespace is put away by a worker after its last process: what that had mounted counts
 	# until then.
 	n=0
-	while [ "$n" -lt 50 ] && [ "$(cat /sys/module/cgpu_km/refcnt)" != 0 ]; do
+	while [ "$n" -lt 600 ] && [ "$(cat /sys/module/cgpu_km/refcnt)" != 0 ]; do
 		sleep 0.1
 		n=$((n + 1))
 	done
@@ -98,7 +98,7 @@ unload_driver() {
 	echo 0 >$FAKE/unanswered
 	# Files are put away by a worker after the last close.
 	n=0
-	while [ "$n" -lt 20 ] && ! cmp -s $FAKE/leaks /tmp/leaks-before; do
+	while [ "$n" -lt 600 ] && ! cmp -s $FAKE/leaks /tmp/leaks-before; do
 		sleep 0.1
 		n=$((n + 1))
 	done

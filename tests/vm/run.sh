@@ -14,7 +14,7 @@
 #   --file FROM[:TO]       puts a file into the machine, at /files/NAME or TO; may be repeated
 #   --folder FROM:TO       puts a folder there, with its links as they are; may be repeated
 #   --disk FILE            the machine's disk /dev/nvme0n1; what it writes there stays in the file
-#   --limit SECONDS        the machine is stopped after that (120)
+#   --limit SECONDS        the machine is stopped after that (600)
 #   --memory MIB           (1024; debug kernel and real driver 2048)
 #   --count-instructions   one processor, whose clock counts its instructions as nanoseconds
 #   --plugin FROM:TO       a plugin of QEMU's (profile.c), and where what it writes is put
@@ -28,7 +28,7 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-kernel=stock without='' driver=stand-in gpus=1 fake='' load='driver module' limit=120 memory='' \
+kernel=stock without='' driver=stand-in gpus=1 fake='' load='driver module' limit=600 memory='' \
 	leaks=no plugin='' disk='' keep='' name='' files=() folders=() build=yes
 processors=(-accel tcg,thread=multi -smp 2)
 while [ $# -gt 0 ]; do

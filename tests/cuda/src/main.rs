@@ -32,7 +32,7 @@ use std::{
         mpsc, Arc,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use api::{Cuda, CudaError};
@@ -163,6 +163,9 @@ fn around(command: &[String]) -> Result<(), String> {
     Ok(context.end()?)
 }
 
+/// So long an error may take to reach libcuda.
+const TOLD_WITHIN: Duration = Duration::from_secs(60);
+
 /// Runs a command after which a context is broken, and tells what libcuda says then.
 fn broken_by(command: &[String]) -> Result<(), String> {
     const BYTES: usize = 1 << 20;
@@ -179,15 +182,18 @@ fn broken_by(command: &[String]) -> Result<(), String> {
     };
     copy()?;
     shell(only(command)?)?;
-    match copy() {
-        Ok(()) => Err("the context works as before".into()),
-        Err(error) => {
-            println!("broken: {error}");
-            drop(memory);
-            println!("ended: {:?}", context.end());
-            Ok(())
+    let end = Instant::now() + TOLD_WITHIN;
+    let error = loop {
+        match copy() {
+            Err(error) => break error,
+            Ok(()) if Instant::now() > end => return Err("the context works as before".into()),
+            Ok(()) => thread::sleep(Duration::from_millis(100)),
         }
-    }
+    };
+    println!("broken: {error}");
+    drop(memory);
+    println!("ended: {:?}", context.end());
+    Ok(())
 }
 
 fn main() -> ExitCode {

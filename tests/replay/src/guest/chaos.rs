@@ -13,7 +13,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::{process::spawn, rm, tools::RefusalsAllowed};
+use super::{process::spawn, rm, suite::doorbell::wait_for, tools::RefusalsAllowed};
 use crate::{
     bytes::{put_u32, put_u64, u32_at},
     control::{mount_cgpufs, Control},
@@ -445,13 +445,14 @@ fn finish(
             .get(name, GPU)
             .map_err(|e| format!("get {name}: errno {e}"))?;
         calls += seen.calls_refused + seen.memory_refused;
-        for (what, value) in [
-            ("memory", seen.memory_used_bytes),
-            ("open files", u64::from(seen.tenant_open_files)),
-        ] {
-            if value != 0 {
-                wrong.push(format!("{name}: {what} {value} at the end"));
-            }
+        // The kernel may still be putting away a process that was killed.
+        let left = wait_for("nothing is left", || {
+            let seen = control.get(name, GPU);
+            let seen = seen.map_err(|e| format!("get {name}: errno {e}"))?;
+            Ok(seen.memory_used_bytes == 0 && seen.tenant_open_files == 0)
+        });
+        if let Err(why) = left {
+            wrong.push(format!("{name}: {why}"));
         }
         if let Err(e) = control.destroy(name, GPU) {
             wrong.push(format!("destroy {name}: errno {e}"));

@@ -301,7 +301,7 @@ fn hammer_all(count: u64, id: u32, folder: &str) -> Result<HammerReport, String>
         report.proxies.insert((*proxy_node).to_owned(), done);
     }
     // Files in sockets and of killed processes are released by work of the kernel.
-    for _ in 0..50 {
+    for _ in 0..600 {
         report.different = different(&report.before, &counts()?);
         if report.different.is_empty() {
             break;

@@ -234,7 +234,7 @@ impl Storm {
         // Files of processes that were killed are put away by the kernel a moment later.
         let mut seen = (0, 0, 0);
         let mut invisible = 0..=0;
-        for _ in 0..100 {
+        for turn in 0..3000 {
             let heap = standin::heap(GPU)?;
             let mut charged = (0, 0, 0);
             // The cost of having any context is charged to each tenant that has one.
@@ -251,7 +251,9 @@ impl Storm {
             self.report.most_charged = self.report.most_charged.max(charged.0);
             seen = charged;
             invisible = self.invisible(&heap, shared)?;
-            if charged.0 == held && invisible.contains(&charged.1) && charged.2 == 0 {
+            let enough = charged.0 >= held && charged.1 >= *invisible.start() && charged.2 == 0;
+            let same = charged.0 == held && invisible.contains(&charged.1) && charged.2 == 0;
+            if same || !exact && enough && turn > 100 {
                 break;
             }
             sys::sleep_ms(20);
@@ -319,7 +321,7 @@ impl Storm {
             }
         }
         let mut left = String::new();
-        for _ in 0..250 {
+        for _ in 0..3000 {
             left.clear();
             for tenant in 0..self.tenants.len() {
                 let i = self.get(tenant)?;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! File operations of the proxies: open, fork, dup, passing, exec, poll, kill.
 
-use std::os::{fd::AsRawFd, unix::net::UnixStream};
+use std::{
+    io::{Read, Write},
+    os::{fd::AsRawFd, unix::net::UnixStream},
+};
 
 use io_uring::IoUring;
 
@@ -76,17 +79,16 @@ fn last_descriptor() -> Verdict {
     let client = instance.client()?;
     at("memory", client.memory(MEMORY, 32 * MIB))?;
     let copy = sys("dup", os::dup_above(client.ctl, 3))?;
+    let (mut here, there) = at("sockets", UnixStream::pair())?;
     let child = sys(
         "fork",
-        spawn(|| {
-            os::sleep_ms(300);
-            0
-        }),
+        spawn(|| i32::from((&there).read_exact(&mut [0]).is_err())),
     )?;
     client.close();
     equal("with a copy open", &instance.used()?, &(32 * MIB))?;
     sys("close", os::close(copy))?;
     equal("with a child alive", &instance.used()?, &(32 * MIB))?;
+    at("tell", here.write_all(&[1]))?;
     equal("child", &sys("wait", os::wait(child))?, &0)?;
     equal("at last", &instance.used()?, &0)
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The memory limit, by hand.
 
+use super::doorbell::wait_for;
 use crate::{
     bytes::{put_u32, put_u64, u32_at, u64_at},
     guest::{
@@ -137,19 +138,16 @@ fn exits() -> Verdict {
                 if client.memory(FIRST, 32 * MIB).is_err() {
                     return 2;
                 }
-                if signal != 0 {
+                if signal == 0 {
+                    return 0;
+                }
+                loop {
                     os::sleep_ms(10_000);
                 }
-                0
             }),
         )?;
         if signal != 0 {
-            for _ in 0..500 {
-                if instance.used()? != 0 {
-                    break;
-                }
-                os::sleep_ms(10);
-            }
+            wait_for("its memory", || Ok(instance.used()? != 0))?;
             equal("before the kill", &instance.used()?, &(32 * MIB))?;
             sys("kill", os::kill(pid, signal))?;
         }
