@@ -24,7 +24,7 @@ use core::ops::Range;
 pub(super) const BLOCK: u64 = 2 << 20;
 
 /// Most pieces of one file. Above what the mappings of a process come to.
-const MOST_PIECES: usize = 1 << 17;
+pub(super) const MOST_PIECES: usize = 1 << 17;
 
 /// A place where a program wants memory to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +175,19 @@ impl Space {
         &self.pieces
     }
 
+    /// The first piece of this state that has a byte in a span.
+    pub(super) fn find_mut(
+        &mut self,
+        base: u64,
+        last: u64,
+        state: PieceState,
+    ) -> Option<&mut Piece> {
+        let from = self.place(base);
+        let rest = self.pieces.get_mut(from..)?.iter_mut();
+        let mut within = rest.take_while(|piece| piece.base <= last);
+        within.find(|piece| piece.state == state)
+    }
+
     /// The number of the first piece that ends at or behind an address.
     fn place(&self, at: u64) -> usize {
         self.pieces.partition_point(|piece| piece.last < at)
@@ -291,12 +304,18 @@ impl Space {
         }
     }
 
-    /// Makes room for what cutting a span out can add.
-    fn reserve(&mut self) -> Result<(), Exhausted> {
-        if self.pieces.len().saturating_add(3) > MOST_PIECES {
+    /// Makes room for so many pieces more.
+    fn reserve(&mut self, more: usize) -> Result<(), Exhausted> {
+        if self.pieces.len().saturating_add(more) > MOST_PIECES {
             return Err(Exhausted);
         }
-        self.pieces.reserve(3)
+        self.pieces.reserve(more)
+    }
+
+    /// A piece goes across an address.
+    fn is_across(&self, at: u64) -> bool {
+        let piece = self.pieces.get(self.place(at));
+        piece.is_some_and(|piece| piece.base < at)
     }
 
     fn insert(&mut self, at: usize, piece: Piece) -> Result<(), Exhausted> {
@@ -325,11 +344,17 @@ impl Space {
         })
     }
 
-    /// Cuts pieces so that a span holds whole ones, and gives their numbers.
+    /// Cuts pieces so that a span holds whole ones, and gives their numbers. It does not fail where
+    /// there is nothing to cut: what was entered can always be marked, and taken out.
     fn carve(&mut self, base: u64, last: u64) -> Result<Range<usize>, Exhausted> {
-        self.reserve()?;
+        let behind = last.checked_add(1);
+        let ends = [Some(base), behind].into_iter().flatten();
+        let cuts = ends.filter(|&at| self.is_across(at)).count();
+        if cuts != 0 {
+            self.reserve(cuts)?;
+        }
         self.cut(base)?;
-        if let Some(behind) = last.checked_add(1) {
+        if let Some(behind) = behind {
             self.cut(behind)?;
         }
         let from = self.place(base);
@@ -338,7 +363,7 @@ impl Space {
 
     /// Adds a piece, where there is none.
     pub(super) fn add(&mut self, piece: Piece) -> Result<(), Exhausted> {
-        self.reserve()?;
+        self.reserve(1)?;
         let at = self.place(piece.base);
         self.insert(at, piece)
     }

@@ -2,7 +2,9 @@
 //! Managed memory: what counts, what is spilled, what comes back.
 
 use super::*;
-use crate::policy::{Admission, LimitView, Location, ManagedOrder, ManagedWish};
+use crate::policy::{
+    managed_space::MOST_PIECES, Admission, LimitView, Location, ManagedOrder, ManagedWish,
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -360,6 +362,18 @@ fn only_late_or_frequent_memory_is_migrated_now() {
     let prompt: Vec<bool> = (2..20).map(|number| tell(number, false)).collect();
     assert_eq!(prompt.iter().filter(|bring| !**bring).count(), 15);
     assert!(prompt[15..].iter().all(|bring| *bring));
+}
+
+/// As many pieces as a file can have, and none that a GPU could fill without being counted.
+#[test]
+fn driver_is_told_of_the_last_piece() {
+    let mut accounting = spilling(8);
+    let piece = |number: usize| BASE + number as u64 * 2 * PAGE;
+    let mapped = (0..).take_while(|&number| map(&mut accounting, UVM, piece(number), PAGE).is_ok());
+    assert_eq!(mapped.count(), MOST_PIECES);
+    // Ends of whole pieces are always noted.
+    accounting.unmap_managed(UVM, BASE, piece(MOST_PIECES) - BASE);
+    assert!(!accounting.has_managed());
 }
 
 #[test]
