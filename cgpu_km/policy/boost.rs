@@ -184,11 +184,15 @@ impl Boosts {
         let (asked, call) = match wish {
             wish if wish == asked => return None,
             Boost::ENDLESS => (wish, BoostCall::Endless),
+            // A program may want a little more each time. A call can take the GPU's thread many
+            // milliseconds, so such calls are seldom, too.
+            _ if asked != Boost::OFF && now < self.since.saturating_add(BOOST_STAYS) => {
+                return None;
+            }
             wish if wish > asked => {
                 let left = u64::from(wish.0).saturating_sub(now / SECOND);
                 (wish, BoostCall::For(u32::try_from(left).unwrap_or(1)))
             }
-            _ if now < self.since.saturating_add(BOOST_STAYS) => return None,
             // In the driver a short boost does not end a longer one. So the longer one is cleared
             // first, and the next call asks for the short one.
             _ => (Boost::OFF, BoostCall::Clear),
@@ -201,7 +205,7 @@ impl Boosts {
     /// When to look again though nothing happens, in nanoseconds.
     pub fn deadline(&self, now: u64) -> Option<u64> {
         let asked = self.standing(now)?;
-        (asked > self.wish(now)).then(|| self.since.saturating_add(BOOST_STAYS))
+        (asked != self.wish(now)).then(|| self.since.saturating_add(BOOST_STAYS))
     }
 
     fn standing(&self, now: u64) -> Option<Boost> {

@@ -156,11 +156,25 @@ fn timed_boost_ends_by_itself() {
     boosts.want(TWO, Boost::until(11));
     assert_eq!(calls(&mut boosts, 10 * SECOND + 2), []);
     boosts.want(TWO, Boost::until(15));
-    assert_eq!(calls(&mut boosts, 11 * SECOND), [BoostCall::For(4)]);
+    assert_eq!(calls(&mut boosts, 11 * SECOND + 1), [BoostCall::For(4)]);
     assert_eq!(boosts.deadline(12 * SECOND), None);
     // Its time has come: nothing is to be cleared.
     assert_eq!(calls(&mut boosts, 15 * SECOND), []);
     assert!(!boosts.is_on(15 * SECOND));
+}
+
+/// A call can take the GPU's thread many milliseconds.
+#[test]
+fn growing_boosts_are_asked_seldom() {
+    let mut boosts = boosts();
+    let mut asked = 0;
+    for n in 0..3000 {
+        let now = 10 * SECOND + n * SECOND / 1000;
+        boosts.want(ONE, Boost::until(100 + n));
+        asked += calls(&mut boosts, now).len();
+        assert!(boosts.deadline(now).is_none_or(|later| later > now));
+    }
+    assert_eq!(asked, 3);
 }
 
 #[test]
