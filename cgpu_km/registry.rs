@@ -210,8 +210,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Works on every instance that there is now, with its usage. Neither this nor a command waits
-    /// for a tenant.
+    /// Works on every instance that there is now, with its usage. It waits for no tenant, but for a
+    /// command that does: one that adds a GPU to a tenant.
     pub fn usages(
         &self,
         mut each: impl FnMut(&TenantInstance, &Usage) -> Result,
@@ -238,11 +238,13 @@ impl Registry {
         }
         let mut admin = self.admin.lock();
         self.attach(&mut admin)?;
-        let admin = &mut *admin;
         let record = admin.gpu(wish.gpu_minor).ok_or(Cause::NoSuchGpu)?;
         let (gpu, folder) = (record.gpu.clone(), record.folder.clone());
-        let known = admin.tenants.iter().find(|r| *r.tenant.name() == wish.name);
-        if known.is_some_and(|record| record.tenant.has(&gpu)) {
+        let mut known = admin
+            .tenants
+            .iter()
+            .filter(|r| *r.tenant.name() == wish.name);
+        if known.any(|record| record.is_on(&gpu)) {
             return Err(Cause::NameTaken.into());
         }
         let id = admin.next_instance;
@@ -265,11 +267,14 @@ impl Registry {
             folder,
             gate,
         };
-        let made = self.make(admin, &wish.name, &place);
-        if made.is_err() {
+        let made = self.make(&mut admin, &wish.name, &place);
+        let parted = made.is_err().then(|| {
             place.gpu.retract(id);
-            drop(admin.part(&place.gpu));
-        }
+            admin.part(&place.gpu)
+        });
+        // Not with the lock held, as in `destroy`.
+        drop(admin);
+        drop(parted);
         made
     }
 

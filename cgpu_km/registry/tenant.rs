@@ -9,7 +9,6 @@
 use super::{
     client_handles::ClientHandles,
     driver_refusals::DriverRefusals,
-    gpu::HostGpu,
     share::{Door, ShareTerms, TenantShare},
     shared_data::{MemoryView, SharedData},
     usage::{Patience, ToldUsage, Usage},
@@ -416,12 +415,6 @@ impl Tenant {
     pub fn card(&self, number: usize) -> Option<Card> {
         let state = self.state.lock();
         Some(state.shares.get(number)?.card)
-    }
-
-    /// Whether one of its instances is on this GPU.
-    pub(super) fn has(&self, gpu: &HostGpu) -> bool {
-        let state = self.state.lock();
-        state.shares.iter().any(|s| s.gpu.id() == gpu.id())
     }
 
     /// Adds a share with these terms. `EBUSY` if the tenant's last instance is being destroyed.
