@@ -82,7 +82,7 @@ impl<C> Host for TenantCall<'_, C> {
     }
 
     fn end_mappings(&mut self, file: FileId) {
-        self.tenant.end_mappings(file);
+        self.tenant.end_mappings(file, true);
     }
 
     fn has_doorbell(&self, gpu: GpuId) -> bool {

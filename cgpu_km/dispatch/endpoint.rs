@@ -47,8 +47,12 @@ impl os_interface::Endpoint for TenantNode {
         file.doorbell()
     }
 
-    fn late_ends(file: &TenantFile) -> Option<&LateEnds> {
-        file.late_ends()
+    fn late_ends(file: &TenantFile) -> &LateEnds {
+        file.tenant().late_ends()
+    }
+
+    fn waits_at_end(file: &TenantFile) -> bool {
+        file.waits_at_end()
     }
 
     fn may_map(file: &TenantFile) -> Result {
@@ -121,8 +125,8 @@ impl os_interface::Endpoint for TenantNode {
         unmapped(file, gone, how);
     }
 
-    fn closing(file: &TenantFile) {
-        file.closing();
+    fn closing(file: &TenantFile, wait: bool) -> bool {
+        file.closing(wait)
     }
 
     fn release(file: TenantFile) {

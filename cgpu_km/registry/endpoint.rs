@@ -11,7 +11,7 @@ use crate::{
     os_interface::{
         rmapi::KernelClient,
         shared_page::{Shadow, ShownPage},
-        BackingFile, CopiedBy, Doorbell, Frame, LateEnds, OpenFile,
+        BackingFile, CopiedBy, Doorbell, Frame, OpenFile,
     },
     policy::{FileId, GpuId, Limited},
 };
@@ -149,13 +149,10 @@ impl TenantFile {
         !matches!(*self.endpoint, TenantNode::Uvm(_))
     }
 
-    /// The place to which its end is left if that comes late. Only a control file's end waits for
-    /// others: it ends the mappings of what is in the file's clients.
-    pub fn late_ends(&self) -> Option<&LateEnds> {
-        match &*self.endpoint {
-            TenantNode::Control(tenant) => Some(tenant.late_ends()),
-            TenantNode::Gpu(_) | TenantNode::Uvm(_) => None,
-        }
+    /// Whether its end may wait for others: a control file's ends the mappings of what is in the
+    /// file's clients.
+    pub fn waits_at_end(&self) -> bool {
+        matches!(*self.endpoint, TenantNode::Control(_))
     }
 
     /// Counts a mapping of registers; `false`: it is too many.
@@ -205,19 +202,23 @@ impl TenantFile {
     }
 
     /// It is closed, and the driver is going to free the clients that were made on it: keeps
-    /// the schedulers from them, and ends the mappings of all that is in them.
-    pub fn closing(&self) {
-        if !matches!(*self.endpoint, TenantNode::Control(_)) {
-            return;
+    /// the schedulers from them, and ends the mappings of all that is in them. `false`: for that it
+    /// must wait for one that the tenant is making, and `wait` does not let it.
+    pub fn closing(&self, wait: bool) -> bool {
+        if !self.waits_at_end() {
+            return true;
         }
         let tenant = self.tenant();
         tenant.leave_clients_of(self.id);
         let mut at = 0;
         let mut next = || tenant.with_accounting(|a| a.shown_by_clients_of(self.id, &mut at));
         while let Some(shown) = next() {
-            tenant.end_mappings(shown);
+            if !tenant.end_mappings(shown, wait) {
+                return false;
+            }
             tenant.with_accounting(|accounting| accounting.end_shown(shown));
         }
+        true
     }
 
     /// The page that its tenant is shown in the place of the one in `frame`; `None` if that is no

@@ -146,7 +146,7 @@ impl Tenant {
     }
 
     /// The late ends of its files.
-    pub(super) fn late_ends(&self) -> &LateEnds {
+    pub fn late_ends(&self) -> &LateEnds {
         &self.late_ends
     }
 
@@ -292,16 +292,14 @@ impl Tenant {
     }
 
     /// Ends what one of its files shows, if that is still open.
-    pub fn end_mappings(&self, id: FileId) {
+    pub fn end_mappings(&self, id: FileId, wait: bool) -> bool {
         let handle = {
             let state = self.state.lock();
             let place = state.place_of_shown(id).ok();
             let file = place.and_then(|place| state.shown_files.get(place));
             file.map(|(_, handle)| handle.clone())
         };
-        if let Some(handle) = handle {
-            handle.end_mappings();
-        }
+        handle.is_none_or(|handle| handle.end_mappings(wait))
     }
 
     /// The worker of one of its GPUs.

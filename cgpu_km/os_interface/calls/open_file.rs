@@ -11,9 +11,9 @@ use crate::{
 };
 use core::ptr::NonNull;
 use kernel::{
-    bindings, new_mutex,
+    bindings, new_mutex, new_spinlock,
     prelude::*,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, SpinLock},
 };
 
 /// An open proxied file, as long as it is open. Does not keep it open.
@@ -22,9 +22,9 @@ pub struct OpenFile(Arc<OpenFileShared>);
 
 #[pin_data]
 struct OpenFileShared {
-    /// There while the file is open.
+    /// There while the file is open. In a spinlock no task is taken off its processor.
     #[pin]
-    file: Mutex<Option<ProxiedFile>>,
+    file: SpinLock<Option<ProxiedFile>>,
     /// Whether what it shows has ended. Held while the driver makes a mapping of the file or puts a
     /// page into one, under `mmap_lock`.
     #[pin]
@@ -43,7 +43,7 @@ impl OpenFile {
     pub(in crate::os_interface) fn new(backing: Arc<BackingFile>) -> Result<Self> {
         let shared = Arc::pin_init(
             pin_init!(OpenFileShared {
-                file <- new_mutex!(None),
+                file <- new_spinlock!(None),
                 ended <- new_mutex!(false),
                 backing,
             }),
@@ -78,9 +78,19 @@ impl OpenFile {
     /// and from now on no page comes, and no mapping.
     ///
     /// Waits for a mapping that is being made, and for a page that is being put in, so that the
-    /// pages of these are taken out as well.
-    pub fn end_mappings(&self) {
-        *self.0.ended.lock() = true;
+    /// pages of these are taken out as well. Such a wait can be as long as the tenant likes:
+    /// `false` if there is one, and `wait` says that there must be none.
+    pub fn end_mappings(&self, wait: bool) -> bool {
+        let ended = if wait {
+            Some(self.0.ended.lock())
+        } else {
+            self.0.ended.try_lock()
+        };
+        let Some(mut ended) = ended else {
+            return false;
+        };
+        *ended = true;
+        drop(ended);
         let held = {
             let file = self.0.file.lock();
             file.as_ref().and_then(|file| {
@@ -95,6 +105,7 @@ impl OpenFile {
             // SAFETY: It is the open file's own: see `OwnMapping`.
             unsafe { bindings::unmap_mapping_range(mapping, 0, 0, 1) };
         }
+        true
     }
 
     /// As [`Caller::forward`](super::caller::Caller::forward) on this file, for the calling task,

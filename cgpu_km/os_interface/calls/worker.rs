@@ -232,6 +232,11 @@ impl ThreadTask for WorkerShared {
         while let Some(job) = self.next() {
             job.run(&self.template);
         }
+        // A kernel thread's last `fput` of a file is deferred to a work item. It is done before the
+        // worker ends, so that the driver can be unloaded right after. The ends of other files may
+        // be among those, which nobody but a kernel thread should wait for.
+        // SAFETY: May be called from any context that can sleep.
+        unsafe { bindings::flush_delayed_fput() };
     }
 
     fn stop(&self) {
@@ -244,19 +249,6 @@ impl ThreadTask for WorkerShared {
 pub struct Worker {
     // No job waits or runs when it is dropped: each one's caller borrows the worker.
     thread: Thread<WorkerShared>,
-    // After the thread.
-    _flush: FlushFiles,
-}
-
-/// A kernel thread's last `fput` of a file is deferred to a work item: dropping this has it done,
-/// so that the driver can be unloaded right after.
-struct FlushFiles;
-
-impl Drop for FlushFiles {
-    fn drop(&mut self) {
-        // SAFETY: May be called from any context that can sleep.
-        unsafe { bindings::flush_delayed_fput() };
-    }
 }
 
 impl Worker {
@@ -275,7 +267,6 @@ impl Worker {
         )?;
         Ok(Self {
             thread: Thread::start(c"cgpu-worker", minor, ThreadPriority::Normal, shared)?,
-            _flush: FlushFiles,
         })
     }
 

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The end of a file that the kernel closes late.
 //!
-//! If a program holds a file last, it is closed in a task of the program. If a socket or an
-//! io_uring does, one worker of the kernel closes it, and all such files of the host, one after the
-//! other. There nothing may wait for a tenant. So what may wait is done by a worker of our own: one
-//! end of a tenant's after the other, and none behind another tenant's.
+//! If a program holds a file last, it is closed in a task of the program. If an io_uring or a
+//! socket does, one worker of the kernel closes it, and all such files of the host, one after the
+//! other. Or any task of the host closes it, with the socket in which it lies unread. In neither
+//! may anything wait for a tenant. So what may wait is done by a worker of our own: one end of a
+//! tenant's after the other, and none behind another tenant's.
 //!
 //! The kernel frees a file as soon as its `release` returns. What the driver still needs of it
 //! stays in a [`LeftFile`].
 
-use super::opening::{NodeSide, OwnedFile};
+use super::opening::OwnedFile;
 use crate::os_interface::base::extra;
-use core::ptr::NonNull;
+use core::{mem::MaybeUninit, ptr::NonNull};
 use kernel::{bindings, error::to_result, prelude::*, types::Opaque};
 
 /// The queue in which the late ends of all tenants are. While the module is loaded there is one.
@@ -56,33 +57,35 @@ impl LateEnds {
         })
     }
 
-    /// The ends, if the current task is one that closes files for others.
-    pub(super) fn if_late(&self) -> Option<DueEnds> {
-        // SAFETY: There is no precondition.
-        let is_late = unsafe { extra::cgpu_shim_is_late() };
-        is_late.then(|| DueEnds(self.inner.get()))
+    /// Room for one more; `None` without memory.
+    pub(super) fn room<R: LateRest>(&self) -> Option<LateRoom<R>> {
+        let place = KBox::new_uninit(GFP_KERNEL).ok()?;
+        let ends = self.inner.get();
+        Some(LateRoom { ends, place })
     }
 }
 
-/// The ends to which one is to be added.
-pub(super) struct DueEnds(*mut extra::cgpu_late_ends);
+/// Whether the current task is a thread of the kernel, which closes files for others.
+pub(super) fn is_late() -> bool {
+    // SAFETY: There is no precondition.
+    unsafe { extra::cgpu_shim_is_late() }
+}
 
 /// The rest of the end of a file, for a worker.
 pub(super) trait LateRest: Send {
-    /// Does it. The driver gets `file` in the place of the one that was closed.
-    ///
-    /// # Safety
-    ///
-    /// The driver has not released the file, and nobody else does.
-    unsafe fn end(self, file: LeftFile);
+    /// Does it.
+    fn end(self);
 }
 
 /// A file that nobody has, and from which the driver's `release` takes what is its own.
 pub(super) struct LeftFile(NonNull<bindings::file>);
 
+// SAFETY: Nobody else has it, and any task may call the driver's release.
+unsafe impl Send for LeftFile {}
+
 impl LeftFile {
     /// As long as nobody changes the file that is closing; `None` without memory.
-    fn of(closing: &OwnedFile) -> Option<Self> {
+    pub(super) fn of(closing: &OwnedFile) -> Option<Self> {
         let file = closing.as_non_null().as_ptr();
         // SAFETY: The file is ours to read.
         NonNull::new(unsafe { extra::cgpu_shim_left_file(file) }).map(Self)
@@ -106,41 +109,32 @@ impl Drop for LeftFile {
 struct LateEnd<R> {
     /// First, so that a pointer to it is one to the whole.
     head: extra::cgpu_late_end,
-    file: LeftFile,
     rest: R,
 }
 
-impl DueEnds {
-    /// Leaves the rest of a file's end to the worker, and makes the file one of its node again.
-    /// Without memory the rest is given back, and nothing has changed.
+/// Room for the end of a file.
+pub(super) struct LateRoom<R> {
+    ends: *mut extra::cgpu_late_ends,
+    place: KBox<MaybeUninit<LateEnd<R>>>,
+}
+
+impl<R: LateRest> LateRoom<R> {
+    /// Leaves the rest of a file's end to the worker.
     ///
     /// # Safety
     ///
-    /// The ends are there until the rest is done. The driver has opened the file that is closing.
-    pub(super) unsafe fn leave<R: LateRest>(
-        self,
-        rest: R,
-        closing: &OwnedFile,
-        node: &NodeSide,
-    ) -> core::result::Result<(), R> {
-        let place = KBox::<LateEnd<R>>::new_uninit(GFP_KERNEL);
-        let (Ok(place), Some(file)) = (place, LeftFile::of(closing)) else {
-            return Err(rest);
-        };
-        closing.become_node(node);
+    /// The ends are there until the rest is done, and the module until this returns.
+    pub(super) unsafe fn leave(self, rest: R) {
         let head = pin_init::zeroed();
-        let late = KBox::into_raw(KBox::write(place, LateEnd { head, file, rest }));
-        // SAFETY: The ends are there, as the contract says. The file that is closing holds the
-        // module. The box is left to `run`.
-        unsafe { extra::cgpu_shim_late_add(self.0, late.cast(), Some(run::<R>)) };
-        Ok(())
+        let late = KBox::into_raw(KBox::write(self.place, LateEnd { head, rest }));
+        // SAFETY: The ends and the module are there, as the contract says. The box is left to
+        // `run`.
+        unsafe { extra::cgpu_shim_late_add(self.ends, late.cast(), Some(run::<R>)) };
     }
 }
 
 unsafe extern "C" fn run<R: LateRest>(head: *mut extra::cgpu_late_end) {
     // SAFETY: `leave` with the same `R` left the box that this is the first field of.
     let late = unsafe { KBox::from_raw(head.cast::<LateEnd<R>>()) };
-    let LateEnd { file, rest, .. } = KBox::into_inner(late);
-    // SAFETY: The driver's own data of the closed file were left in this one alone.
-    unsafe { rest.end(file) };
+    KBox::into_inner(late).rest.end();
 }

@@ -5,7 +5,7 @@
 //! own table of operations instead, so it is found from `f_op`: no lookup, no lock.
 
 use super::{
-    late::{LateEnds, LateRest, LeftFile},
+    late::{is_late, LateEnds, LateRest, LeftFile},
     mapping::{CopiedBy, Pages, ProgramMapping, Shown, Unmapped},
     opening::{NodeSide, OwnMappings, OwnedFile},
 };
@@ -91,14 +91,16 @@ pub trait Endpoint: Send + Sync + 'static {
     /// memory a child or a moved mapping has none: `uvm_vm_open_managed()` disables the copy.)
     fn unmapped(file: &Self::File, gone: &ProgramMapping, how: Unmapped);
 
-    /// The place to which the end of a file is left if a worker of the kernel closes it, because
-    /// [`Endpoint::closing`] may wait for the tenant. The file holds it.
-    fn late_ends(_file: &Self::File) -> Option<&LateEnds> {
-        None
-    }
+    /// The late ends of the file's tenant, which the file holds.
+    fn late_ends(file: &Self::File) -> &LateEnds;
 
-    /// The file is closed, and the driver's `release` is going to run.
-    fn closing(file: &Self::File);
+    /// Whether [`Endpoint::closing`] may wait for the tenant, in whatever task: for a file always
+    /// the same.
+    fn waits_at_end(file: &Self::File) -> bool;
+
+    /// The file is closed, and the driver's `release` is going to run. `false`: for that it has to
+    /// wait for the tenant, and `wait` says that it must not. Then it is called once more.
+    fn closing(file: &Self::File, wait: bool) -> bool;
 
     /// The file is closed, and the driver's `release` has run.
     fn release(file: Self::File);
@@ -174,46 +176,74 @@ pub(super) unsafe extern "C" fn release<E: Endpoint>(
     if let Some(gated) = &session.gated {
         gated.close();
     }
-    let node = session.node;
-    let due = E::late_ends(&session.file).and_then(LateEnds::if_late);
-    let session = match due {
-        // SAFETY: The session's file holds the ends, and is dropped at the end of the rest.
-        Some(due) => match unsafe { due.leave(session, &closing, &node) } {
-            Ok(()) => return 0,
-            Err(session) => session,
-        },
-        None => session,
-    };
-    // SAFETY: The driver has opened the file, which nobody else has any more.
-    unsafe { end(session, file.as_ptr(), || closing.become_node(&node)) }
-}
-
-impl<E: Endpoint> LateRest for KBox<FileSession<E>> {
-    unsafe fn end(self, file: LeftFile) {
-        // SAFETY: The driver's own data of the session's file are in this one.
-        unsafe { end(self, file.as_ptr(), || ()) };
+    let (node, is_late) = (session.node, is_late());
+    if E::waits_at_end(&session.file) && (is_late || !E::closing(&session.file, false)) {
+        let room = E::late_ends(&session.file).room();
+        if let (Some(room), Some(left)) = (room, LeftFile::of(&closing)) {
+            closing.become_node(&node);
+            // SAFETY: The session's file holds the ends, and the file that is closing the module.
+            unsafe { room.leave(LateWhole { session, left }) };
+            return 0;
+        }
+        E::closing(&session.file, true);
     }
+    // SAFETY: The driver has opened the file, which nobody else has any more.
+    let result = unsafe { end_in_driver(&session, file.as_ptr()) };
+    closing.become_node(&node);
+    let rest = Released::of(session);
+    match is_late.then(|| E::late_ends(&rest.file).room()).flatten() {
+        // SAFETY: As for the whole end.
+        Some(room) => unsafe { room.leave(rest) },
+        None => rest.end(),
+    }
+    result
 }
 
-/// The driver's `release`, and what comes before and after it. `released` is called after it.
+/// The driver's `release`.
 ///
 /// # Safety
 ///
 /// `file` is the one that the driver has opened, or has what that had of the driver's. The driver
 /// gets it for the last time.
-unsafe fn end<E: Endpoint>(
-    session: KBox<FileSession<E>>,
-    file: *mut bindings::file,
-    released: impl FnOnce(),
-) -> c_int {
-    E::closing(&session.file);
+unsafe fn end_in_driver<E: Endpoint>(session: &FileSession<E>, file: *mut bindings::file) -> c_int {
     let (real, inode) = (session.backing.as_ptr(), session.backing.inode());
     // SAFETY: The inode is the one with which the driver has opened the file; for the rest the
     // caller speaks.
-    let result = unsafe { extra::cgpu_shim_driver_release(real, inode, file) };
-    released();
-    let FileSession { backing, file, .. } = KBox::into_inner(session);
-    E::release(file);
-    drop(backing);
-    result
+    unsafe { extra::cgpu_shim_driver_release(real, inode, file) }
+}
+
+/// The whole end of a file, which may wait for its tenant.
+struct LateWhole<E: Endpoint> {
+    session: KBox<FileSession<E>>,
+    left: LeftFile,
+}
+
+impl<E: Endpoint> LateRest for LateWhole<E> {
+    fn end(self) {
+        E::closing(&self.session.file, true);
+        // SAFETY: `release` has left to this file what the driver has of the session's.
+        unsafe { end_in_driver(&self.session, self.left.as_ptr()) };
+        Released::of(self.session).end();
+    }
+}
+
+/// A session after the driver's `release`.
+struct Released<E: Endpoint> {
+    file: E::File,
+    backing: Arc<BackingFile>,
+}
+
+impl<E: Endpoint> Released<E> {
+    /// The file has other operations by now.
+    fn of(session: KBox<FileSession<E>>) -> Self {
+        let FileSession { backing, file, .. } = KBox::into_inner(session);
+        Self { file, backing }
+    }
+}
+
+impl<E: Endpoint> LateRest for Released<E> {
+    fn end(self) {
+        E::release(self.file);
+        drop(self.backing);
+    }
 }

@@ -93,7 +93,7 @@ fn filled<W: Writer>(make: fn(Place) -> Result<W, String>) -> Result<String, Str
         let later = lines(&mut through, |_, _| Instant::now() >= end)?;
         through.close();
         let how = format!("{first} lines, then {later} in {LATER:?}; {directly} directly");
-        // What refills while the first calls are made comes later.
+        // The budget refills while the first calls are made, too.
         if later > most_lines(began.elapsed()) {
             return Err(how);
         }

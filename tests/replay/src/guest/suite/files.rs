@@ -4,6 +4,7 @@
 use std::{
     io::{Read, Write},
     os::{fd::AsRawFd, unix::net::UnixStream},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use io_uring::IoUring;
@@ -35,6 +36,7 @@ tests! {
     "files: IOCTL_XFER_CMD does not pass a limit" => xfer;
     "files: none takes a lock" => locks;
     "files: a late end holds up no other tenant's" => late_ends;
+    "files: an unread one holds up no reader" => unread;
 }
 
 /// The proxy nodes of an instance on the first GPU.
@@ -319,45 +321,103 @@ fn close_late(fd: i32) -> Verdict {
     sys("close", os::close(fd))
 }
 
-/// The end of a control file waits for an `mmap` of what is in its clients. The kernel has one
-/// worker for all files that end so.
+/// A tenant that keeps the end of its control file waiting: another file of its shows what is in
+/// the file's client, and is in the driver's `mmap`.
+struct Waiting {
+    instance: Instance,
+    client: rm::Client,
+    shows: i32,
+    held: Switched,
+    child: i32,
+}
+
+impl Waiting {
+    fn new(name: &'static str) -> Result<Self, String> {
+        let instance = Instance::new(name, GIB)?;
+        let client = instance.client()?;
+        at("memory", client.system_page(SHOWN))?;
+        let shows = open_node(&instance.folder(), "nvidiactl")?;
+        let names = (client.handle, rm::DEVICE_HANDLE, SHOWN);
+        at("map", rm::map(client.ctl, names, 4096, MAP_FLAGS, shows))?;
+        // It has the control file as well.
+        sys("close", os::close(client.gpu))?;
+        let held = Switched::on(standin::hold_maps)?;
+        let child = spawn(|| {
+            // The parent has it last.
+            let closed = os::close(client.ctl);
+            let mapped = os::mmap(0, 4096, libc::PROT_READ, libc::MAP_SHARED, shows, 0);
+            // Its object may be gone by then.
+            i32::from(closed.is_err() || mapped.is_err())
+        });
+        let child = sys("fork", child)?;
+        wait_for("a task in the driver's mmap", || {
+            let refs = standin::read("refs")?;
+            Ok(standin::number(&refs, "held_maps") == 1)
+        })?;
+        Ok(Self {
+            instance,
+            client,
+            shows,
+            held,
+            child,
+        })
+    }
+
+    fn files(&self) -> Result<u32, String> {
+        Ok(self.instance.get()?.tenant_open_files)
+    }
+
+    /// The driver's `mmap` ends, and with it the wait.
+    fn end(self) -> Verdict {
+        drop(self.held);
+        sys("wait", os::wait(self.child))?;
+        sys("close", os::close(self.shows))?;
+        wait_for("the tenant's files to end", || {
+            let seen = self.instance.get()?;
+            Ok(seen.tenant_open_files == 0 && seen.memory_used_bytes == 0)
+        })
+    }
+}
+
+/// The kernel has one worker for all files that end late.
 fn late_ends() -> Verdict {
-    let (slow, other) = (Instance::new("slow", GIB)?, Instance::new("apart", GIB)?);
-    let client = slow.client()?;
-    at("memory", client.system_page(SHOWN))?;
-    let shows = open_node(&slow.folder(), "nvidiactl")?;
-    let names = (client.handle, rm::DEVICE_HANDLE, SHOWN);
-    at("map", rm::map(client.ctl, names, 4096, MAP_FLAGS, shows))?;
-    // It has the control file as well.
-    sys("close", os::close(client.gpu))?;
-    let held = Switched::on(standin::hold_maps)?;
-    let child = spawn(|| {
-        // The parent has it last.
-        let closed = os::close(client.ctl);
-        let mapped = os::mmap(0, 4096, libc::PROT_READ, libc::MAP_SHARED, shows, 0);
-        // Its object may be gone by then.
-        i32::from(closed.is_err() || mapped.is_err())
-    });
-    let child = sys("fork", child)?;
-    wait_for("a task in the driver's mmap", || {
-        let refs = standin::read("refs")?;
-        Ok(standin::number(&refs, "held_maps") == 1)
-    })?;
-    close_late(client.ctl)?;
+    let (slow, other) = (Waiting::new("slow")?, Instance::new("apart", GIB)?);
+    close_late(slow.client.ctl)?;
     os::sleep_ms(500);
-    equal("files of the slow one", &slow.get()?.tenant_open_files, &2)?;
+    equal("files of the slow one", &slow.files()?, &2)?;
     close_late(open_node(&other.folder(), "nvidiactl")?)?;
     let ended = wait_for("the other one's file to end", || {
         Ok(other.get()?.tenant_open_files == 0)
     });
-    let waits = slow.get()?.tenant_open_files;
-    drop(held);
-    sys("wait", os::wait(child))?;
+    let waits = slow.files()?;
+    slow.end()?;
     ended?;
-    equal("files of the slow one meanwhile", &waits, &2)?;
-    sys("close", os::close(shows))?;
-    wait_for("the slow one's files to end", || {
-        let seen = slow.get()?;
-        Ok(seen.tenant_open_files == 0 && seen.memory_used_bytes == 0)
-    })
+    equal("files of the slow one meanwhile", &waits, &2)
+}
+
+/// A file ends with the socket in which it lies unread, in the task that closes that.
+fn unread() -> Verdict {
+    let sender = Waiting::new("sender")?;
+    let (here, there) = at("sockets", UnixStream::pair())?;
+    let (mut go, mut went) = at("sockets", UnixStream::pair())?;
+    at("send", send_fd(&here, sender.client.ctl))?;
+    sys("close", os::close(sender.client.ctl))?;
+    let closed = os::shared::<AtomicBool>()?;
+    let daemon = spawn(|| {
+        let told = went.read_exact(&mut [0]);
+        let ended = os::close(there.as_raw_fd());
+        closed.store(true, Ordering::SeqCst);
+        i32::from(told.is_err() || ended.is_err())
+    });
+    let daemon = sys("fork", daemon)?;
+    drop(there);
+    at("tell", go.write_all(&[1]))?;
+    let goes_on = wait_for("the one who closes the socket to go on", || {
+        Ok(closed.load(Ordering::SeqCst))
+    });
+    let files = sender.files()?;
+    sender.end()?;
+    equal("daemon", &sys("wait", os::wait(daemon))?, &0)?;
+    goes_on?;
+    equal("files of the sender meanwhile", &files, &2)
 }
