@@ -318,7 +318,7 @@ pub(super) fn put_out(
     let change = |piece: &mut Piece| piece.state = PieceState::Leaving(number);
     let span = (piece.base, piece.last);
     account(space, ledgers, span, |space| {
-        space.change(span.0, span.1, change)
+        space.move_part(span.0, span.1, change)
     })
     .ok()?;
     Some(order(space.file, &piece, number))

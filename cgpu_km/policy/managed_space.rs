@@ -24,7 +24,11 @@ use core::ops::Range;
 pub(super) const BLOCK: u64 = 2 << 20;
 
 /// Most pieces of one file. Above what the mappings of a process come to.
-pub(super) const MOST_PIECES: usize = 1 << 17;
+const MOST_PIECES: usize = 1 << 17;
+/// So many of them only the module's own cuts make: it can always move a part of what counts.
+const OWN_CUTS: usize = 1 << 10;
+/// Most pieces that a program's calls make.
+pub(super) const MOST_OF_PROGRAM: usize = MOST_PIECES - OWN_CUTS;
 
 /// A place where a program wants memory to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,9 +308,9 @@ impl Space {
         }
     }
 
-    /// Makes room for so many pieces more.
-    fn reserve(&mut self, more: usize) -> Result<(), Exhausted> {
-        if self.pieces.len().saturating_add(more) > MOST_PIECES {
+    /// Makes room for so many pieces more, `most` in all.
+    fn reserve(&mut self, more: usize, most: usize) -> Result<(), Exhausted> {
+        if self.pieces.len().saturating_add(more) > most {
             return Err(Exhausted);
         }
         self.pieces.reserve(more)
@@ -346,12 +350,12 @@ impl Space {
 
     /// Cuts pieces so that a span holds whole ones, and gives their numbers. It does not fail where
     /// there is nothing to cut: what was entered can always be marked, and taken out.
-    fn carve(&mut self, base: u64, last: u64) -> Result<Range<usize>, Exhausted> {
+    fn carve(&mut self, base: u64, last: u64, most: usize) -> Result<Range<usize>, Exhausted> {
         let behind = last.checked_add(1);
         let ends = [Some(base), behind].into_iter().flatten();
         let cuts = ends.filter(|&at| self.is_across(at)).count();
         if cuts != 0 {
-            self.reserve(cuts)?;
+            self.reserve(cuts, most)?;
         }
         self.cut(base)?;
         if let Some(behind) = behind {
@@ -363,7 +367,7 @@ impl Space {
 
     /// Adds a piece, where there is none.
     pub(super) fn add(&mut self, piece: Piece) -> Result<(), Exhausted> {
-        self.reserve(1)?;
+        self.reserve(1, MOST_OF_PROGRAM)?;
         let at = self.place(piece.base);
         self.insert(at, piece)
     }
@@ -373,7 +377,7 @@ impl Space {
         if self.within(base, last).is_empty() {
             return Ok(());
         }
-        let gone = self.carve(base, last)?;
+        let gone = self.carve(base, last, MOST_OF_PROGRAM)?;
         if let Some(tail) = self.pieces.get_mut(gone.start..) {
             tail.rotate_left(gone.len());
         }
@@ -381,14 +385,31 @@ impl Space {
         Ok(())
     }
 
-    /// Changes the pieces of a span.
+    /// Changes the pieces of a span, for a program's call.
     pub(super) fn change(
         &mut self,
         base: u64,
         last: u64,
         change: impl Fn(&mut Piece),
     ) -> Result<(), Exhausted> {
-        let pieces = self.carve(base, last)?;
+        let pieces = self.carve(base, last, MOST_OF_PROGRAM)?;
+        self.change_these(pieces, change);
+        Ok(())
+    }
+
+    /// The same for the module's own.
+    pub(super) fn move_part(
+        &mut self,
+        base: u64,
+        last: u64,
+        change: impl Fn(&mut Piece),
+    ) -> Result<(), Exhausted> {
+        let pieces = self.carve(base, last, MOST_PIECES)?;
+        self.change_these(pieces, change);
+        Ok(())
+    }
+
+    fn change_these(&mut self, pieces: Range<usize>, change: impl Fn(&mut Piece)) {
         if let Some(pieces) = self.pieces.get_mut(pieces.clone()) {
             for piece in pieces {
                 step();
@@ -396,7 +417,6 @@ impl Space {
             }
         }
         self.join(pieces);
-        Ok(())
     }
 
     /// Joins pieces that differ in nothing, from one before to one behind those that are named.

@@ -106,7 +106,7 @@ impl Accounting {
             piece.last = last;
             space.hold(number, piece.base, last).ok()?;
             let counted = account(space, ledgers, (piece.base, last), |space| {
-                space.change(piece.base, last, |piece| piece.state = PieceState::Counted)
+                space.move_part(piece.base, last, |piece| piece.state = PieceState::Counted)
             });
             if counted.is_err() {
                 space.release(number);

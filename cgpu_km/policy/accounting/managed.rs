@@ -376,7 +376,7 @@ impl Accounting {
             }
         };
         account(space, ledgers, span, |space| {
-            space.change(span.0, span.1, change)
+            space.move_part(span.0, span.1, change)
         })
         .unwrap_or(());
     }

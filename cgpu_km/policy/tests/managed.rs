@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::policy::{
-    managed_space::MOST_PIECES, Admission, LimitView, Location, ManagedOrder, ManagedWish,
+    managed_space::MOST_OF_PROGRAM, Admission, LimitView, Location, ManagedOrder, ManagedWish,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -364,15 +364,24 @@ fn only_late_or_frequent_memory_is_migrated_now() {
     assert!(prompt[15..].iter().all(|bring| *bring));
 }
 
-/// As many pieces as a file can have, and none that a GPU could fill without being counted.
+/// As many pieces as a program can have in a file, and none that a GPU could fill without being
+/// counted.
 #[test]
 fn driver_is_told_of_the_last_piece() {
     let mut accounting = spilling(8);
     let piece = |number: usize| BASE + number as u64 * 2 * PAGE;
     let mapped = (0..).take_while(|&number| map(&mut accounting, UVM, piece(number), PAGE).is_ok());
-    assert_eq!(mapped.count(), MOST_PIECES);
+    let mapped = mapped.count();
+    assert_eq!(mapped, MOST_OF_PROGRAM);
+    // What counts can be moved all the same, in parts.
+    accounting.unmap_managed(UVM, BASE, piece(mapped) - BASE);
+    map(&mut accounting, UVM, piece(mapped), 8 * BLOCK).unwrap();
+    let more = |number| map(&mut accounting, UVM, piece(number), PAGE).is_err();
+    assert_eq!((0..).position(more), Some(MOST_OF_PROGRAM - 1));
+    accounting.set_limit(GPU, limit(4)).unwrap();
+    assert!(accounting.make_good().is_some());
     // Ends of whole pieces are always noted.
-    accounting.unmap_managed(UVM, BASE, piece(MOST_PIECES) - BASE);
+    accounting.unmap_managed(UVM, BASE, piece(mapped) + 8 * BLOCK - BASE);
     assert!(!accounting.has_managed());
 }
 
