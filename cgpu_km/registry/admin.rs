@@ -176,11 +176,12 @@ impl Admin {
         let backing = attach::open_gpu(minor)?;
         let shared_data = attach::shared_data(&driver, gpu.facts(), &backing)?;
         let shared_data = shared_data.map(|page| Arc::new(page, GFP_KERNEL));
+        let shared_data = shared_data.transpose()?;
         let opened = OpenGpu {
             card: attach::card(gpu.facts())?,
             worker: Arc::new(Worker::start(minor, backing.clone())?, GFP_KERNEL)?,
             backing,
-            shared_data: shared_data.transpose()?,
+            shared_data,
         };
         record.opened = Some(opened.clone());
         Ok(opened)

@@ -102,6 +102,11 @@ impl OpenFile {
         if let Some(held) = held {
             // SAFETY: The reference keeps the file open.
             let mapping = unsafe { extra::cgpu_shim_mappings(held.as_ptr()) };
+            // A task that makes or ends a mapping has a lock of these, and may get no processor.
+            // SAFETY: It is the open file's own: see `OwnMapping`.
+            if !wait && !unsafe { extra::cgpu_shim_are_at_hand(mapping) } {
+                return false;
+            }
             // SAFETY: It is the open file's own: see `OwnMapping`.
             unsafe { bindings::unmap_mapping_range(mapping, 0, 0, 1) };
         }

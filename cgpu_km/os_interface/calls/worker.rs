@@ -233,8 +233,8 @@ impl ThreadTask for WorkerShared {
             job.run(&self.template);
         }
         // A kernel thread's last `fput` of a file is deferred to a work item. It is done before the
-        // worker ends, so that the driver can be unloaded right after. The ends of other files may
-        // be among those, which nobody but a kernel thread should wait for.
+        // worker ends, so that the driver can be unloaded right after. Files of tenants may be
+        // among those, whose ends are not waited for in a kernel thread alone.
         // SAFETY: May be called from any context that can sleep.
         unsafe { bindings::flush_delayed_fput() };
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Files that the kernel closes late, in the one worker that closes them for the whole host
- * (delayed_fput() in fs/file_table.c). The end of a control file can wait for its tenant, so it is
- * done in a queue of our own there: one file of a tenant after the other, each tenant for itself.
+ * Ends of files that may wait for their tenant, in a queue of our own: one file of a tenant after
+ * the other, each tenant for itself. In the one worker that closes files for the whole host
+ * (delayed_fput() in fs/file_table.c) nothing may wait, and in no task that closes another's file.
  */
 #include "shim.h"
 
