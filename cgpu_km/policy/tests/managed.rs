@@ -373,7 +373,7 @@ fn driver_is_told_of_the_last_piece() {
     let mapped = (0..).take_while(|&number| map(&mut accounting, UVM, piece(number), PAGE).is_ok());
     let mapped = mapped.count();
     assert_eq!(mapped, MOST_OF_PROGRAM);
-    // What counts can be moved all the same, in parts.
+    // A part of what counts can be moved all the same.
     accounting.unmap_managed(UVM, BASE, piece(mapped) - BASE);
     map(&mut accounting, UVM, piece(mapped), 8 * BLOCK).unwrap();
     let more = |number| map(&mut accounting, UVM, piece(number), PAGE).is_err();

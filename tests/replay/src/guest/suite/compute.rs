@@ -260,7 +260,7 @@ fn given() -> Verdict {
 }
 
 /// A kernel of this length is not over before somebody is suspended, even on this slow machine.
-const LONG: u64 = 20_000_000_000;
+const LONG: u64 = 10_000_000_000;
 
 fn wait_account(what: &str, work: &Work, wanted: impl Fn(&Account) -> bool) -> Verdict {
     wait_for(what, || work.account().map(|account| wanted(&account)))
