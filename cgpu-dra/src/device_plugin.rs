@@ -151,7 +151,6 @@ async fn look(
         let node = node.clone();
         let mut found = tokio::task::spawn_blocking(move || {
             driver_answers(&*node)?;
-            failures.note_load(node.driver_load());
             let failed = failures.all();
             let kept = slots.keep().map_err(|e| e.to_string())?;
             let with_health = |slot: Slot| {

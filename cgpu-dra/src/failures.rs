@@ -8,7 +8,7 @@ use std::{
     fs,
     io::ErrorKind,
     ops::RangeInclusive,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -111,6 +111,11 @@ pub fn xid(message: &str) -> Option<(String, u32)> {
     ))
 }
 
+/// The Xid that a file names, if there is one.
+fn xid_in(path: &Path) -> Option<u32> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
 /// The files of the failures, by PCI address.
 #[derive(Clone, Debug)]
 pub struct Failures {
@@ -143,10 +148,15 @@ impl Failures {
         number.parse().ok().filter(|_| boot == self.boot)
     }
 
-    /// Notes that the driver has reported an Xid for the GPU at a PCI address.
+    /// Notes that the driver has reported an Xid for the GPU at a PCI address. A milder one
+    /// does not take a deadly one's place.
     pub fn note(&self, pci: &str, number: u32) -> Result<(), PathError> {
         fs::create_dir_all(&self.folder).map_err(PathError::on("making", &self.folder))?;
         let path = self.folder.join(pci);
+        let is_dead = xid_in(&path).is_some_and(|before| DEADLY.contains(&before));
+        if is_dead && !DEADLY.contains(&number) {
+            return Ok(());
+        }
         fs::write(&path, number.to_string()).map_err(PathError::on("writing", &path))
     }
 
@@ -156,8 +166,7 @@ impl Failures {
         files
             .filter_map(|file| {
                 let pci = file.file_name().into_string().ok()?;
-                let number = fs::read_to_string(file.path()).ok()?.trim().parse().ok()?;
-                Some((pci, Failure::Xid(number)))
+                Some((pci, Failure::Xid(xid_in(&file.path())?)))
             })
             .collect()
     }
@@ -176,7 +185,7 @@ impl Failures {
         files::write_whole(&path, self.note_of(number).as_bytes())
     }
 
-    /// Notes which load of the driver answers, and forgets the failures of an earlier one: a load
+    /// Notes which load of the driver is there, and forgets the failures of an earlier one: a load
     /// resets the GPUs.
     pub fn note_load(&self, load: Option<u64>) {
         if let Some(Err(error)) = load.map(|load| self.follow(load)) {
@@ -289,6 +298,12 @@ mod tests {
         assert_eq!(again.get("0000:65:00.0"), Some(&Failure::Xid(79)));
         assert_eq!(Failure::Xid(79).effect(), "NoExecute");
         assert_eq!(Failure::Xid(94).effect(), "NoSchedule");
+        // A milder one that follows lets no pod stay.
+        for (number, kept) in [(63, 79), (95, 95), (94, 95)] {
+            failures.note("0000:65:00.0", number).expect("noted");
+            let found = failures.all();
+            assert_eq!(found.get("0000:65:00.0"), Some(&Failure::Xid(kept)));
+        }
         failures.forget().expect("forgotten");
         failures.forget().expect("again");
         assert!(failures.all().is_empty());

@@ -17,6 +17,8 @@ use std::{
 
 /// Longest record that a kernel gives out, bytes.
 const LONGEST: usize = 8192;
+/// How the driver's first message after a load begins (`nv.c`, `nvidia_init_module`).
+const LOADED: &str = "NVRM: loading NVIDIA UNIX";
 
 /// The number of a record, if it is the kernel's own: others can write into its log as well.
 fn number(record: &str) -> Option<u64> {
@@ -80,6 +82,12 @@ impl Reader {
         }
         self.last = Some(number);
         let message = record.split_once(';').map_or("", |(_, message)| message);
+        // Failures from before it, perhaps of the time while this program was away, have ended.
+        if message.starts_with(LOADED) {
+            if let Err(error) = self.failures.forget() {
+                eprintln!("cgpu-dra: {error}");
+            }
+        }
         let Some((pci, number)) = xid(message).filter(|_| !self.is_past) else {
             return;
         };
@@ -110,8 +118,10 @@ impl KernelLog {
     }
 
     /// Reads what was said since the last time. A log that cannot be read is opened again the next
-    /// time.
-    pub fn read_on(&mut self) {
+    /// time. `load` is that of the driver, see [`Failures::note_load`]. It is noted first, so that
+    /// what a new load says is not forgotten with the failures of the one before.
+    pub fn read_on(&mut self, load: Option<u64>) {
+        self.reader.failures.note_load(load);
         let (ended, path) = (self.try_read(), self.path.display());
         let said = |why| format!("cannot read {path}, so no Xid is seen: {why}");
         if ended.is_err() {
@@ -143,13 +153,16 @@ mod tests {
     /// A log that gives its records and is then at its end, or fails.
     struct Records(VecDeque<io::Result<String>>);
 
+    /// A record of this number.
+    fn record(number: u64, xid: u32) -> String {
+        let said = format!("NVRM: Xid (PCI:0000:65:00): {xid}, pid=1, x");
+        format!("3,{number},99,-;{said}\n SUBSYSTEM=pci\n")
+    }
+
     impl Records {
         fn of(xids: &[(u64, u32)]) -> Self {
-            let record = |(number, xid): &(u64, u32)| {
-                let said = format!("NVRM: Xid (PCI:0000:65:00): {xid}, pid=1, x");
-                Ok(format!("3,{number},99,-;{said}\n SUBSYSTEM=pci\n"))
-            };
-            Self(xids.iter().map(record).collect())
+            let of = |(number, xid): &(u64, u32)| Ok(record(*number, *xid));
+            Self(xids.iter().map(of).collect())
         }
     }
 
@@ -227,12 +240,37 @@ mod tests {
         // One that cannot be opened is tried again.
         let path = root.with_extension("kmsg");
         let mut log = KernelLog::new(path.clone(), failures.clone());
-        log.read_on();
+        log.read_on(None);
         assert_eq!(failures.last_record(), None);
         fs::write(&path, "6,1,1,-;usb 1-1: new device\n").expect("written");
-        log.read_on();
+        log.read_on(None);
         assert_eq!(failures.last_record(), Some(1));
         fs::remove_file(path).expect("removed");
+        fs::remove_dir_all(root).expect("removed");
+    }
+
+    #[test]
+    fn a_new_load_keeps_its_own_failures() {
+        let (root, failures) = failures("load");
+        fs::create_dir_all(&root).expect("made");
+        let path = root.join("kmsg");
+        fs::write(&path, "6,1,1,-;usb 1-1: new device\n").expect("written");
+        let mut log = KernelLog::new(path.clone(), failures.clone());
+        log.read_on(Some(1));
+        for (load, number, xid) in [(1, 2, 79), (2, 3, 63)] {
+            fs::write(&path, record(number, xid)).expect("written");
+            log.file = None;
+            log.read_on(Some(load));
+            log.read_on(Some(load));
+            let found: Vec<_> = failures.all().into_values().collect();
+            assert_eq!(found, [Failure::Xid(xid)]);
+        }
+        // The load is noticed before the log is read that tells of failures from before it.
+        let loaded = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.142";
+        let said = [Ok(record(4, 48)), Ok(format!("3,5,9,-;{loaded}\n"))];
+        let mut reader = Reader::new(failures.clone());
+        reader.read(&mut Records(said.into())).expect("read");
+        assert!(failures.all().is_empty());
         fs::remove_dir_all(root).expect("removed");
     }
 

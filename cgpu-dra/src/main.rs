@@ -242,15 +242,14 @@ fn ending() -> Result<watch::Receiver<bool>, String> {
     Ok(stopped)
 }
 
-/// Notes failed GPUs, of the time before now at once: the look at the driver that follows forgets
-/// them if the driver was loaded anew since.
-fn watch_failures(places: &Places) {
+/// Notes failed GPUs, those of the time before now at once.
+fn watch_failures(places: &Places, machine: Machine) {
     let failures = Failures::at(places.state.join("failed"));
     let mut log = KernelLog::new("/dev/kmsg".into(), failures);
-    log.read_on();
+    log.read_on(machine.driver_load());
     std::thread::spawn(move || loop {
         std::thread::sleep(LOG_PERIOD);
-        log.read_on();
+        log.read_on(machine.driver_load());
     });
 }
 
@@ -259,7 +258,7 @@ async fn drive(options: DriverOptions) -> Result<(), String> {
     let node = node.ok_or("the driver does not know its node: set --node or NODE_NAME")?;
     let client = apiserver().await?;
     let (machine, places) = options.places.parts();
-    watch_failures(&places);
+    watch_failures(&places, machine.clone());
     let settings = Settings {
         node,
         places,
@@ -274,7 +273,7 @@ async fn drive(options: DriverOptions) -> Result<(), String> {
 
 async fn give_slots(options: PluginOptions) -> Result<(), String> {
     let (machine, places) = options.places.parts();
-    watch_failures(&places);
+    watch_failures(&places, machine.clone());
     let settings = PluginSettings {
         places,
         folder: options.device_plugins,

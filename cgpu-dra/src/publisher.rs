@@ -201,7 +201,6 @@ impl Publisher {
         let gone = self.presence.is_gone(is_there, began, Instant::now());
         if let Some(inventory) = read {
             self.last = inventory;
-            self.failures.note_load(self.tenants.driver_load());
         }
         let mut failed = self.failures.all();
         if gone {

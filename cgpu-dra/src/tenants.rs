@@ -191,11 +191,6 @@ impl Tenants {
         self.node.has_driver()
     }
 
-    /// A number that another load of the NVIDIA driver does not have, if it is loaded.
-    pub fn driver_load(&self) -> Option<u64> {
-        self.node.driver_load()
-    }
-
     /// All claims that are prepared, or were being prepared.
     pub fn plans(&self) -> BTreeMap<Uid, Plan> {
         self.journal.plans()

@@ -284,7 +284,7 @@ async fn slots_of_failed_gpu_are_unhealthy() {
     let failures = Failures::at(node.places().state.join("failed"));
     failures.note("0000:29:00.0", 79).expect("noted");
     devices(&mut plugin, |found| one_is(found, "Unhealthy")).await;
-    node.driver_load.store(2, Ordering::Relaxed);
+    failures.forget().expect("forgotten");
     devices(&mut plugin, |found| one_is(found, "Healthy")).await;
     node.driver_gone.store(true, Ordering::Relaxed);
     devices(&mut plugin, |found| one_is(found, "Unhealthy")).await;

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use std::{
     path::{Path, PathBuf},
     sync::{
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         Arc, Mutex, PoisonError,
     },
     time::{Duration, Instant},
@@ -24,8 +24,6 @@ pub(crate) struct FakeNode {
     pub(crate) stuck: AtomicBool,
     /// How many callers wait for it.
     pub(crate) waiting: AtomicUsize,
-    /// Which load of the driver this is.
-    pub(crate) driver_load: AtomicU64,
     /// The proxy nodes are mounted.
     pub(crate) mounted: AtomicBool,
     /// `cgpu-hook` is not installed.
@@ -44,7 +42,6 @@ impl FakeNode {
             driver_gone: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
-            driver_load: AtomicU64::new(1),
             mounted: AtomicBool::new(false),
             hook_missing: AtomicBool::new(false),
         })
@@ -110,10 +107,6 @@ impl Node for FakeNode {
             return Err(Errno::ENODEV);
         }
         Ok(Box::new(FakeDevice::open(self.state.clone())?))
-    }
-
-    fn driver_load(&self) -> Option<u64> {
-        Some(self.driver_load.load(Ordering::Relaxed))
     }
 
     fn mount_cgpufs(&self) -> Result<(), PathError> {
