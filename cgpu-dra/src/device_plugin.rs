@@ -11,18 +11,12 @@ use crate::{
         AllocateRequest, AllocateResponse, CdiDevice, ContainerAnswer, Nothing, PluginDevice,
         PluginDevices, RegisterRequest,
     },
-    rpc::{ask, listen, serve, streamed, unary, unknown, Answer, Call},
+    rpc::{ask, identity, listen, serve, streamed, unary, unknown, Answer, Call, SocketFile},
     slots::{driver_answers, Profile, Slot, SlotError, Slots},
     threads,
 };
 use futures_util::{stream, StreamExt};
-use std::{
-    fs::symlink_metadata,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::sync::{watch, Semaphore};
 use tonic::Status;
 
@@ -116,12 +110,6 @@ fn list(profile: &str, devices: &Devices) -> PluginDevices {
     }
 }
 
-/// Which file a path leads to: another one has another number, or another time of birth.
-fn identity(path: &Path) -> Option<(u64, i64, i64)> {
-    let found = symlink_metadata(path).ok()?;
-    Some((found.ino(), found.ctime(), found.ctime_nsec()))
-}
-
 /// Has those that were there be there, and not be used. Says whether that is news.
 fn none_is_sound(devices: &mut Devices) -> bool {
     let news = devices.iter().any(|(_, sound)| *sound);
@@ -198,10 +186,11 @@ async fn one_kubelet(
     let before = identity(&kubelet);
     // Its receivers end when this ends.
     let (_serving, stop) = watch::channel(false);
-    let mut tasks = tokio::task::JoinSet::new();
+    let (mut tasks, mut files) = (tokio::task::JoinSet::new(), Vec::new());
     for profile in slots.profiles() {
         let path = settings.folder.join(profile.socket());
         let listener = listen(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        files.push(SocketFile::at(&path));
         let plugin = Arc::new(Plugin {
             slots: slots.clone(),
             profile: profile.clone(),
@@ -250,8 +239,5 @@ pub async fn run(node: Arc<dyn Node>, settings: PluginSettings, mut stop: watch:
         () = look(node, slots.clone(), failures, tell) => {}
         () = registered => {}
         _ = stop.wait_for(|stop| *stop) => {}
-    }
-    for profile in slots.profiles() {
-        let _ = std::fs::remove_file(settings.folder.join(profile.socket()));
     }
 }

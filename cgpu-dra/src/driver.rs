@@ -11,7 +11,7 @@ use crate::{
     names::{DRIVER, REGISTRATION},
     node::{Node, Places},
     publisher::Publisher,
-    rpc::{listen, serve},
+    rpc::{listen, serve, SocketFile},
     tenants::Tenants,
 };
 use cgpu_client::path_error::PathError;
@@ -137,6 +137,8 @@ pub async fn run(
     };
     // The services before the registration, which leads the kubelet to them.
     let (services, register) = (open(&endpoint)?, open(&registration)?);
+    // Without it the kubelet forgets the driver.
+    let _registered = SocketFile::at(&registration);
     let (of_plugin, of_registration) = (kubelet.clone(), kubelet);
     let figures = tell_figures(metrics, settings.metrics).await?;
     let mut ended = stop.clone();
@@ -148,7 +150,5 @@ pub async fn run(
         () = figures => {}
         _ = ended.wait_for(|stop| *stop) => {}
     }
-    // Without its socket the kubelet forgets the driver.
-    let _ = std::fs::remove_file(&registration);
     Ok(())
 }

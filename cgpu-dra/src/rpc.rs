@@ -11,7 +11,13 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
-use std::{convert::Infallible, future::Future, io, path::Path};
+use std::{
+    convert::Infallible,
+    future::Future,
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
 use tokio::{
     net::{UnixListener, UnixStream},
     sync::watch,
@@ -39,6 +45,37 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => UnixListener::bind(path),
+    }
+}
+
+/// The file that a path leads to: another one has another number, or another time of birth.
+pub fn identity(path: &Path) -> Option<(u64, i64, i64)> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    Some((found.ino(), found.ctime(), found.ctime_nsec()))
+}
+
+/// The file of a socket, which goes when this is dropped. That of another process that has taken
+/// its place stays.
+pub struct SocketFile {
+    path: PathBuf,
+    file: Option<(u64, i64, i64)>,
+}
+
+impl SocketFile {
+    /// The file that is there now.
+    pub fn at(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            file: identity(path),
+        }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path) == self.file {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 

@@ -6,11 +6,14 @@ mod fake_node;
 mod train;
 
 use cgpu_dra::{
+    config::Allowed,
+    driver::{self, Settings},
     failures::{Failure, Failures, PATIENCE},
     keeper::Keeper,
     kubelet::Health,
-    names::Uid,
+    names::{Uid, REGISTRATION},
     publisher::Publisher,
+    rpc,
     tenants::Tenants,
     web,
 };
@@ -277,6 +280,40 @@ fn without_slices(request: &Request<Bytes>) -> Value {
     }
     json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList", "items": [],
         "metadata": {"resourceVersion": "1"}})
+}
+
+/// A process that ends takes its own socket along, not that of one that has come meanwhile.
+#[tokio::test]
+async fn a_successor_stays_registered() {
+    let node = FakeNode::new(1);
+    let client = serve(without_slices).await;
+    let registration = node.places().registry.join(REGISTRATION);
+    let start = || {
+        let (stop, stopped) = watch::channel(false);
+        let settings = Settings {
+            node: "node1".to_owned(),
+            places: node.places(),
+            overcommit: 100,
+            allowed: Allowed::default(),
+            grace: Duration::ZERO,
+            metrics: None,
+        };
+        let running = driver::run(client.clone(), node.clone(), settings, stopped);
+        (stop, tokio::spawn(running))
+    };
+    let mut running = Vec::new();
+    for _ in 0..2 {
+        let before = rpc::identity(&registration);
+        running.push(start());
+        while rpc::identity(&registration).is_none_or(|now| Some(now) == before) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    for ((stop, running), is_left) in running.into_iter().zip([true, false]) {
+        stop.send(true).expect("told");
+        running.await.expect("ended").expect("without an error");
+        assert_eq!(registration.exists(), is_left);
+    }
 }
 
 /// Nothing else of this program waits for it.

@@ -269,6 +269,30 @@ async fn a_kubelet_that_starts_anew_is_told_again() {
     assert_eq!(node.limits(), before);
 }
 
+#[tokio::test]
+async fn successors_sockets_stay_until_their_own_end() {
+    let node = FakeNode::new(1);
+    let start = |kubelet: &Registry| {
+        kubelet.registered.lock().expect("held").clear();
+        let (stop, stopped) = watch::channel(false);
+        let settings = settings(&node, &["8g=8Gi:20:3"]);
+        let running = tokio::spawn(device_plugin::run(node.clone(), settings, stopped));
+        (stop, running)
+    };
+    let kubelet = Registry::start(&node);
+    let first = start(&kubelet);
+    kubelet.plugin("cgpu.io/gpu-8g").await;
+    let second = start(&kubelet);
+    kubelet.plugin("cgpu.io/gpu-8g").await;
+    let socket = kubelet.registered.lock().expect("held")[0].endpoint.clone();
+    let socket = kubelet.folder.join(socket);
+    for ((stop, running), is_left) in [(first, true), (second, false)] {
+        drop(stop);
+        running.await.expect("ended");
+        assert_eq!(socket.exists(), is_left);
+    }
+}
+
 /// Whether there is one device, of this health.
 fn one_is(found: &[(String, String)], health: &str) -> bool {
     matches!(found, [(_, told)] if told == health)
