@@ -276,6 +276,21 @@ pub(crate) async fn the_chart_has_all_its_shapes(world: &mut World) -> Outcome {
     let plugin = chart(binaries, &[PROFILES]);
     let kinds: Vec<_> = plugin.iter().filter_map(|o| o["kind"].as_str()).collect();
     must(kinds == ["ServiceAccount", "DaemonSet"], &kinds)?;
+    // No burst is as good a bound as any. A GPU that is whole twice is no whole GPU.
+    for (burst, overcommit, is_whole) in [("200", "199", true), ("0", "200", false)] {
+        let allow = format!("allow.burstMs={burst}");
+        let shared = render(
+            binaries,
+            "1.36.0",
+            &[&allow, &format!("overcommit={overcommit}")],
+        )?;
+        let bound = shared.contains(&format!("- --allow-burst={burst}\n"));
+        must(bound, (burst, &shared))?;
+        must(
+            shared.contains("extendedResourceName: cgpu.io/gpu") == is_whole,
+            &shared,
+        )?;
+    }
     for object in whole.into_iter().chain(plugin) {
         // Of another project.
         if object["kind"] != "PodMonitor" {

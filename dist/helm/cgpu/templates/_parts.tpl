@@ -16,5 +16,6 @@ list.exists(name, name in [
 - --allow-capabilities={{ join "," $allow.capabilities }}
 {{- end }}
 - --allow-priority={{ $allow.priority | default "normal" }}
-- --allow-burst={{ $allow.burstMs | default 200 }}
+{{- /* `default` would take zero for none. */}}
+- --allow-burst={{ hasKey $allow "burstMs" | ternary $allow.burstMs 200 }}
 {{- end }}
