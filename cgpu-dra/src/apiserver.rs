@@ -1,10 +1,186 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The apiserver's words when it refuses.
+//! The apiserver: how long it is waited for, the claims that it has, and its words when it refuses.
+//!
+//! Users write claims, and only the size of the whole object bounds their labels: 1.5 MB, which
+//! take many times that in memory, and again in the notes of who has set which field. So a claim's
+//! parts that nobody needs are passed over while it is read, few claims are read at once, and the
+//! events of a watch are not read at all.
+
+use crate::{
+    asked::AskedText,
+    status::{MEMORY, WEIGHT},
+};
+use futures_util::AsyncBufRead;
+use k8s_openapi::{
+    api::resource::v1::{ResourceClaim, ResourceClaimSpec, ResourceClaimStatus},
+    apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta},
+};
+use kube::{
+    api::{ListParams, Patch, PatchParams, WatchParams},
+    core::Request,
+    Client, Resource,
+};
+use serde::{de::DeserializeOwned, Deserialize, Serialize};
+use std::{future::Future, time::Duration};
+use tokio::sync::Semaphore;
+
+/// How long one watch lasts, seconds. The apiserver ends it.
+pub const WATCH: u32 = 280;
+/// Longest wait for an answer. By default the apiserver itself gives up a request then.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Of those who read a claim.
+static TURNS: Semaphore = Semaphore::const_new(3);
+
+/// The answer to a request, if it comes in time.
+pub async fn answer<T>(asked: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    let answered = tokio::time::timeout(PATIENCE, asked).await;
+    answered.unwrap_or_else(|_| Err(kube::Error::Service("the apiserver does not answer".into())))
+}
 
 /// The sentence of an error, without the object around it that the apiserver sends as well.
 pub fn sentence(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
+    }
+}
+
+/// A claim as it is read.
+#[derive(Deserialize)]
+struct ReadClaim {
+    metadata: ReadMetadata,
+    #[serde(default)]
+    spec: ResourceClaimSpec,
+    status: Option<ResourceClaimStatus>,
+}
+
+#[derive(Deserialize)]
+struct ReadMetadata {
+    namespace: Option<String>,
+    name: Option<String>,
+    uid: Option<String>,
+    #[serde(default)]
+    annotations: ReadAnnotations,
+}
+
+#[derive(Default, Deserialize)]
+struct ReadAnnotations {
+    #[serde(rename = "cgpu.io/memory")]
+    memory: Option<AskedText>,
+    #[serde(rename = "cgpu.io/weight")]
+    weight: Option<AskedText>,
+}
+
+#[derive(Deserialize)]
+struct ReadList {
+    metadata: ListMeta,
+    items: Vec<ReadClaim>,
+}
+
+impl From<ReadClaim> for ResourceClaim {
+    fn from(read: ReadClaim) -> Self {
+        let ReadAnnotations { memory, weight } = read.metadata.annotations;
+        let wishes = [(MEMORY, memory), (WEIGHT, weight)];
+        let wishes = wishes
+            .into_iter()
+            .filter_map(|(key, text)| Some((key.to_owned(), text?.0)));
+        Self {
+            metadata: ObjectMeta {
+                namespace: read.metadata.namespace,
+                name: read.metadata.name,
+                uid: read.metadata.uid,
+                annotations: Some(wishes.collect()),
+                ..ObjectMeta::default()
+            },
+            spec: read.spec,
+            status: read.status,
+        }
+    }
+}
+
+/// The claims of a namespace.
+pub struct ClaimApi {
+    client: Client,
+    requests: Request,
+}
+
+impl ClaimApi {
+    /// Those of this namespace.
+    pub fn of(client: Client, namespace: &str) -> Self {
+        let requests = Request::new(ResourceClaim::url_path(&(), Some(namespace)));
+        Self { client, requests }
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> kube::Result<T> {
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        // Nobody closes the semaphore.
+        let _turn = TURNS.acquire().await;
+        answer(self.client.request(request)).await
+    }
+
+    /// A claim, if it is there, and the version to watch it from. It is listed, because an
+    /// apiserver refuses to watch from the version of a claim that has not changed for long.
+    pub async fn find(&self, name: &str) -> kube::Result<(Option<ResourceClaim>, String)> {
+        let only = ListParams::default().fields(&format!("metadata.name={name}"));
+        let found: ReadList = self.ask(self.requests.list(&only)).await?;
+        let version = found.metadata.resource_version.unwrap_or_default();
+        let claim = found.items.into_iter().next();
+        Ok((claim.map(ResourceClaim::from), version))
+    }
+
+    /// The events of a claim, as bytes that say that it may be another.
+    pub async fn watch(&self, name: &str, version: &str) -> kube::Result<impl AsyncBufRead> {
+        let only = WatchParams::default().fields(&format!("metadata.name={name}"));
+        let only = only.timeout(WATCH).disable_bookmarks();
+        let request = self.requests.watch(&only, version);
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        answer(self.client.request_stream(request)).await
+    }
+
+    /// Changes a claim's status.
+    pub async fn patch_status<P: Serialize>(
+        &self,
+        name: &str,
+        by: &PatchParams,
+        patch: &Patch<P>,
+    ) -> kube::Result<ResourceClaim> {
+        let request = self.requests.patch_subresource("status", name, by, patch);
+        let changed: ReadClaim = self.ask(request).await?;
+        Ok(changed.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn the_largest_claim_takes_little_memory() {
+        let odd: BTreeMap<_, _> = (0..50_000).map(|n| (format!("x{n}"), "")).collect();
+        let mut wishes = json!(odd);
+        wishes[MEMORY] = "4Gi".into();
+        wishes[WEIGHT] = "7".repeat(100_000).into();
+        let claim = json!({
+            "metadata": {"namespace": "n", "name": "c", "uid": "u", "labels": odd,
+                "annotations": wishes, "managedFields": [{"fieldsV1": {"f:labels": odd}}]},
+            "spec": {}, "status": {"allocation": {}},
+        });
+        let list = json!({"metadata": {"resourceVersion": "5"}, "items": [claim]});
+        let read: ReadList = serde_json::from_str(&list.to_string()).expect("a list");
+        let claim = read.items.into_iter().next().map(ResourceClaim::from);
+        let claim = claim.expect("a claim");
+        let wishes = claim.metadata.annotations.as_ref().expect("annotations");
+        assert_eq!(wishes[MEMORY], "4Gi");
+        assert!(claim
+            .status
+            .as_ref()
+            .is_some_and(|s| s.allocation.is_some()));
+        let kept = format!("{claim:?}");
+        assert!(kept.len() < 2000, "{}", kept.len());
     }
 }

@@ -2,7 +2,7 @@
 //! The driver as a whole: what is started on a node, and in which order.
 
 use crate::{
-    apiserver::sentence,
+    apiserver::{sentence, ClaimApi},
     config::Allowed,
     failures::{Failures, PATIENCE},
     keeper::Keeper,
@@ -16,8 +16,7 @@ use crate::{
 };
 use cgpu_client::path_error::PathError;
 use futures_util::{future::BoxFuture, FutureExt};
-use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::{Api, Client};
+use kube::Client;
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use tokio::{
     net::TcpListener,
@@ -59,8 +58,12 @@ pub enum DriverError {
 
 fn lookup(client: Client) -> Lookup {
     Arc::new(move |namespace, name| {
-        let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), &namespace);
-        async move { claims.get_opt(&name).await.map_err(|e| sentence(&e)) }.boxed()
+        let claims = ClaimApi::of(client.clone(), &namespace);
+        async move {
+            let found = claims.find(&name).await;
+            found.map(|found| found.0).map_err(|e| sentence(&e))
+        }
+        .boxed()
     })
 }
 

@@ -3,7 +3,7 @@
 //! their instances when annotations ask for it, and removes what a claim has left that is gone.
 
 use crate::{
-    apiserver::sentence,
+    apiserver::{sentence, ClaimApi},
     claims::Plan,
     names::{Uid, DRIVER},
     once::Once,
@@ -11,18 +11,20 @@ use crate::{
     tenants::Tenants,
     threads,
 };
-use futures_util::StreamExt;
+use futures_util::AsyncBufReadExt;
 use k8s_openapi::{
     api::resource::v1::{AllocatedDeviceStatus, ResourceClaim},
     jiff::Timestamp,
 };
 use kube::{
-    api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams},
-    Api, Client,
+    api::{Patch, PatchParams},
+    Client,
 };
 use serde_json::json;
 use std::{
     collections::BTreeMap,
+    mem,
+    pin::pin,
     sync::Arc,
     time::{self, Duration},
 };
@@ -34,8 +36,6 @@ use tokio::{
 
 /// How often the instances of a claim are looked at.
 const PERIOD: Duration = Duration::from_secs(2);
-/// How long one watch lasts, seconds.
-const WATCH: u32 = 280;
 /// Wait after an error.
 const WAIT: Duration = Duration::from_secs(5);
 /// Of those who ask the control device about their claims.
@@ -91,6 +91,26 @@ impl Drop for Tasks {
     }
 }
 
+/// The parts of a claim that are followed.
+struct Said {
+    asked: Result<Resize, String>,
+    was_resized: bool,
+    /// Of its status those of this driver.
+    devices: Vec<AllocatedDeviceStatus>,
+}
+
+impl Said {
+    fn by(claim: ResourceClaim) -> Self {
+        let (asked, was_resized) = (Resize::of(&claim), status::was_resized(&claim));
+        let devices = claim.status.and_then(|s| s.devices).into_iter().flatten();
+        Self {
+            asked,
+            was_resized,
+            devices: devices.filter(|d| d.driver == DRIVER).collect(),
+        }
+    }
+}
+
 /// One claim.
 struct Following {
     keeper: Arc<Keeper>,
@@ -121,8 +141,8 @@ impl Following {
         }
     }
 
-    fn claims(&self) -> Api<ResourceClaim> {
-        Api::namespaced(self.keeper.client.clone(), &self.plan.namespace)
+    fn claims(&self) -> ClaimApi {
+        ClaimApi::of(self.keeper.client.clone(), &self.plan.namespace)
     }
 
     async fn run(mut self) {
@@ -149,53 +169,58 @@ impl Following {
 
     /// One watch's time.
     async fn follow(&mut self) -> kube::Result<()> {
-        let claims = self.claims();
-        let only = format!("metadata.name={}", self.plan.name);
-        // A list, because an apiserver refuses to watch from the version of a claim that has not
-        // changed for long.
-        let found = claims.list(&ListParams::default().fields(&only)).await?;
-        let version = found.metadata.resource_version.unwrap_or_default();
-        let own = found.items.into_iter().find(|claim| self.is_own(claim));
-        let Some(mut claim) = own else {
+        let (Some(mut said), version) = self.read().await? else {
             self.clean_up().await;
             return Ok(());
         };
         self.gone = None;
         self.keeper.tenants.note_gone(&self.uid, false);
-        self.step(&mut claim).await?;
-        let watched = WatchParams::default().fields(&only).timeout(WATCH);
-        let mut events = claims.watch(&watched, &version).await?.boxed();
+        self.step(&mut said).await?;
+        let claims = self.claims();
+        let mut events = pin!(claims.watch(&self.plan.name, &version).await?);
         let mut tick = tokio::time::interval_at(Instant::now() + PERIOD, PERIOD);
+        let mut is_old = false;
         loop {
             tokio::select! {
-                // Users may change a claim all the time. What it says is followed now and then.
-                event = events.next() => match event.transpose()? {
-                    Some(WatchEvent::Modified(new)) if self.is_own(&new) => claim = new,
-                    Some(WatchEvent::Bookmark(_)) => {}
-                    Some(WatchEvent::Error(status)) => return Err(kube::Error::Api(status)),
-                    _ => return Ok(()),
+                // Users may change a claim all the time. What it says is read now and then.
+                event = events.fill_buf() => match event.map(<[u8]>::len) {
+                    Ok(0) | Err(_) => return Ok(()),
+                    Ok(length) => {
+                        events.consume_unpin(length);
+                        is_old = true;
+                    }
                 },
-                _ = tick.tick() => self.step(&mut claim).await?,
+                _ = tick.tick() => {
+                    if mem::take(&mut is_old) {
+                        let (Some(new), _) = self.read().await? else {
+                            return Ok(());
+                        };
+                        said = new;
+                    }
+                    self.step(&mut said).await?;
+                }
             }
         }
     }
 
-    fn is_own(&self, claim: &ResourceClaim) -> bool {
-        claim.metadata.uid.as_deref() == Some(self.uid.as_str())
+    /// Reads the claim, if it is there, and its version.
+    async fn read(&self) -> kube::Result<(Option<Said>, String)> {
+        let (found, version) = self.claims().find(&self.plan.name).await?;
+        let is_own =
+            |claim: &ResourceClaim| claim.metadata.uid.as_deref() == Some(self.uid.as_str());
+        Ok((found.filter(is_own).map(Said::by), version))
     }
 
     /// Does what the claim asks for, and writes to it what is.
-    async fn step(&mut self, claim: &mut ResourceClaim) -> kube::Result<()> {
-        self.resize(claim).await;
+    async fn step(&mut self, said: &mut Said) -> kube::Result<()> {
+        self.resize(said).await;
         let Some(moment) = self.moment().await else {
             return Ok(());
         };
-        let there = claim.status.as_ref().and_then(|s| s.devices.as_deref());
-        let there = there.unwrap_or_default();
-        let before = self.written.as_deref().unwrap_or(there);
+        let before = self.written.as_deref().unwrap_or(&said.devices);
         let (pool, now) = (&self.keeper.pool, Timestamp::now());
         let devices = status::devices(&self.uid, &self.plan, pool, &moment, before, now);
-        let is_there = !self.kept || status::tells_of(there, &devices);
+        let is_there = !self.kept || status::tells_of(&said.devices, &devices);
         if is_there && self.written.as_deref() == Some(&devices) {
             return Ok(());
         }
@@ -208,24 +233,22 @@ impl Following {
         let by = PatchParams::apply(DRIVER).force();
         let claims = self.claims();
         let patch = Patch::Apply(patch);
-        *claim = claims.patch_status(&self.plan.name, &by, &patch).await?;
-        let there = claim.status.as_ref().and_then(|s| s.devices.as_deref());
-        self.kept = status::tells_of(there.unwrap_or_default(), &devices);
+        *said = Said::by(claims.patch_status(&self.plan.name, &by, &patch).await?);
+        self.kept = status::tells_of(&said.devices, &devices);
         self.written = Some(devices);
         Ok(())
     }
 
     /// Follows the claim's wish for another size, if it is time to.
-    async fn resize(&mut self, claim: &ResourceClaim) {
-        let asked = Resize::of(claim);
+    async fn resize(&mut self, said: &Said) {
+        let asked = &said.asked;
         let instances = self.ask(|tenants, uid| tenants.instances(uid)).await;
         let Ok(Ok(instances)) = instances else {
             return;
         };
-        let was_resized = status::was_resized(claim);
         if !self
             .wish
-            .is_due(&asked, &instances, was_resized, time::Instant::now())
+            .is_due(asked, &instances, said.was_resized, time::Instant::now())
         {
             return;
         }
@@ -241,7 +264,7 @@ impl Following {
             }
         };
         self.wish
-            .note(&asked, outcome.is_err(), time::Instant::now());
+            .note(asked, outcome.is_err(), time::Instant::now());
         self.resized = Some(outcome);
     }
 

@@ -5,9 +5,9 @@
 //! From the bottom up: [`quantity`], [`names`] and [`proto`] are formats; [`gpus`], [`failures`],
 //! [`kernel_log`] and [`slices`] say what a node has; [`claims`] and [`config`] what a claim wants;
 //! [`journal`] and [`tenants`] make and remove instances; [`kubelet`], [`publisher`] and [`keeper`]
-//! talk to the kubelet and the apiserver, whose words [`apiserver`] cuts; [`pods`] and [`metrics`]
-//! tell figures, which [`web`] serves; [`driver`] starts all of it. [`once`] keeps the log short,
-//! and [`threads`] wait for the driver.
+//! talk to the kubelet and the apiserver, whose claims [`apiserver`] reads; [`pods`] and
+//! [`metrics`] tell figures, which [`web`] serves; [`driver`] starts all of it. [`once`] keeps the
+//! log short, and [`threads`] wait for the driver.
 //!
 //! Beside the driver there are two more programs in the same binary: [`webhook`] checks
 //! [`parameters`] and turns other systems' resource names ([`asked`]) into claims ([`compat`],

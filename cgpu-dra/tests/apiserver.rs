@@ -6,6 +6,7 @@ mod fake_node;
 mod train;
 
 use cgpu_dra::{
+    apiserver::ClaimApi,
     config::Allowed,
     driver::{self, Settings},
     failures::{Failure, Failures, PATIENCE},
@@ -61,7 +62,8 @@ fn answer(request: &Request<Bytes>, gone: bool) -> Value {
         "message": "too old resource version: 5 (8000)", "reason": "Expired", "code": 410}})
 }
 
-/// An apiserver that gives these answers. It runs for as long as the test does.
+/// An apiserver that gives these answers. Without words it never answers. It runs for as long as
+/// the test does.
 async fn serve<F, A>(answer: F) -> Client
 where
     F: Fn(&Request<Bytes>) -> A + Clone + Send + Sync + 'static,
@@ -71,7 +73,12 @@ where
     let address = listener.local_addr().expect("an address");
     let handler = move |request: Request<Bytes>| {
         let text = format!("{}\n", answer(&request));
-        std::future::ready(web::response(StatusCode::OK, "application/json", text))
+        async move {
+            if text == "\n" {
+                std::future::pending::<()>().await;
+            }
+            web::response(StatusCode::OK, "application/json", text)
+        }
     };
     tokio::spawn(web::serve(listener, None, |_| Some(4 << 20), handler));
     let at = format!("http://{address}").parse().expect("an address");
@@ -131,41 +138,39 @@ async fn unchanged_claims_are_watched_without_haste() {
     running.abort();
 }
 
-/// A user changes the claim all the time: each event of the watch has another wish.
+/// A user changes the claim all the time: it has another wish whenever it is read.
 #[tokio::test]
 async fn a_restless_claim_is_followed_in_time() {
     let node = FakeNode::new(1);
-    let written = Arc::new(AtomicUsize::new(0));
-    let count = written.clone();
+    let [written, read] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let (writes, reads) = (written.clone(), read.clone());
     let client = serve(move |request| {
         if request.method() == Method::PATCH {
-            count.fetch_add(1, Ordering::Relaxed);
+            writes.fetch_add(1, Ordering::Relaxed);
         }
         let mut answer = answer(request, false);
-        let wish = |n: u32| json!({"cgpu.io/memory": format!("{}Gi", 1 + n % 4)});
         if let Some(listed) = answer.pointer_mut("/items/0/metadata") {
-            listed["annotations"] = wish(0);
+            let wish = 1 + reads.fetch_add(1, Ordering::Relaxed) % 4;
+            listed["annotations"] = json!({"cgpu.io/memory": format!("{wish}Gi")});
         }
-        if answer["type"] != "MODIFIED" {
-            return answer.to_string();
+        if answer["type"] == "MODIFIED" {
+            return format!("{answer}\n").repeat(100);
         }
-        let event = |n| {
-            answer["object"]["metadata"]["annotations"] = wish(n);
-            format!("{answer}\n")
-        };
-        (0..100).map(event).collect()
+        answer.to_string()
     });
     let running = tokio::spawn(keeper(&node, client.await).run());
-    let resized = async {
-        while node.limits().iter().all(|limit| limit.2 == 8 << 30) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let resized = tokio::time::timeout(Duration::from_secs(60), resized).await;
-    assert!(resized.is_ok(), "{:?}", node.limits());
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let written = written.load(Ordering::Relaxed);
-    assert!((1..6).contains(&written), "{written}");
+    for wish in 1..=2 {
+        let resized = async {
+            while node.limits().iter().all(|limit| limit.2 != wish << 30) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let resized = tokio::time::timeout(Duration::from_secs(60), resized).await;
+        assert!(resized.is_ok(), "{:?}", node.limits());
+    }
+    for count in [written, read].map(|count| count.load(Ordering::Relaxed)) {
+        assert!((1..6).contains(&count), "{count}");
+    }
     running.abort();
 }
 
@@ -235,6 +240,27 @@ async fn removed_status_is_written_again() {
         *status.lock().expect("held") = Value::Null;
     }
     running.abort();
+}
+
+/// Users may write many claims, and large ones.
+#[tokio::test]
+async fn few_claims_are_read_at_once() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let client = serve(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        ""
+    });
+    let client = client.await;
+    let mut reading = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        let claims = ClaimApi::of(client.clone(), "team-a");
+        reading.spawn(async move { claims.find("train").await.map(|_| ()) });
+    }
+    let soon = tokio::time::timeout(Duration::from_secs(2), reading.join_next()).await;
+    assert!(soon.is_err(), "{soon:?}");
+    let asked = asked.load(Ordering::Relaxed);
+    assert!((1..=3).contains(&asked), "{asked}");
 }
 
 /// Its pod was deleted by force, so nobody unprepared it.
