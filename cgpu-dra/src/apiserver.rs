@@ -18,7 +18,7 @@ use k8s_openapi::{
 use kube::{
     api::{ListParams, Patch, PatchParams, WatchParams},
     core::Request,
-    Client, Resource,
+    Client, Config, Resource,
 };
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
 use std::{future::Future, time::Duration};
@@ -26,10 +26,21 @@ use tokio::sync::Semaphore;
 
 /// How long one watch lasts, seconds. The apiserver ends it.
 pub const WATCH: u32 = 280;
+/// Longest silence on a connection: more than that of a watch without events.
+pub const SILENCE: Duration = Duration::from_secs(300);
 /// Longest wait for an answer. By default the apiserver itself gives up a request then.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Of those who read a claim.
 static TURNS: Semaphore = Semaphore::const_new(3);
+
+/// A client that gives up a connection on which nothing has come for so long: its other end may be
+/// gone without a word.
+pub fn client(mut config: Config, silence: Duration) -> kube::Result<Client> {
+    config.read_timeout = Some(silence);
+    // Not counting the time in which nothing was asked.
+    config.reset_reader_on_write = true;
+    Client::try_from(config)
+}
 
 /// The answer to a request, if it comes in time.
 pub async fn answer<T>(asked: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
@@ -182,5 +193,17 @@ mod tests {
             .is_some_and(|s| s.allocation.is_some()));
         let kept = format!("{claim:?}");
         assert!(kept.len() < 2000, "{}", kept.len());
+    }
+
+    #[tokio::test]
+    async fn a_silent_connection_is_given_up() {
+        // Nobody takes the connection that the kernel makes.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let at = format!("http://{}", silent.local_addr().expect("bound"));
+        let config = Config::new(at.parse().expect("an address"));
+        let client = client(config, Duration::from_secs(1)).expect("a client");
+        let claims = ClaimApi::of(client, "n");
+        let watched = tokio::time::timeout(Duration::from_secs(20), claims.watch("c", "5")).await;
+        assert!(watched.expect("in time").is_err());
     }
 }

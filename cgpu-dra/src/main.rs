@@ -4,6 +4,7 @@
 
 use cgpu_client::{capabilities::Capabilities, pods};
 use cgpu_dra::{
+    apiserver,
     config::{Allowed, BURST_MS},
     device_plugin::{self, PluginSettings},
     driver::{run, Settings},
@@ -17,6 +18,7 @@ use cgpu_dra::{
 use cgpu_uapi::{Priority, BURST_MS_MAX};
 use clap::{Args, Parser, Subcommand};
 use http::request::Parts;
+use kube::{Client, Config};
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
     net::TcpListener,
@@ -222,10 +224,11 @@ fn main() -> ExitCode {
     }
 }
 
-async fn apiserver() -> Result<kube::Client, String> {
-    kube::Client::try_default()
-        .await
-        .map_err(|e| format!("cannot find the apiserver: {e}; run in a pod, or set KUBECONFIG"))
+async fn apiserver() -> Result<Client, String> {
+    let config = Config::infer().await;
+    let config = config
+        .map_err(|e| format!("cannot find the apiserver: {e}; run in a pod, or set KUBECONFIG"))?;
+    apiserver::client(config, apiserver::SILENCE).map_err(|e| e.to_string())
 }
 
 /// Becomes true when the program is to end.

@@ -263,6 +263,27 @@ async fn few_claims_are_read_at_once() {
     assert!((1..=3).contains(&asked), "{asked}");
 }
 
+/// Users may write many claims, and large ones.
+#[tokio::test]
+async fn few_claims_are_read_at_once() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let client = serve(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        ""
+    });
+    let client = client.await;
+    let mut reading = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        let claims = ClaimApi::of(client.clone(), "team-a");
+        reading.spawn(async move { claims.find("train").await.map(|_| ()) });
+    }
+    let soon = tokio::time::timeout(Duration::from_secs(2), reading.join_next()).await;
+    assert!(soon.is_err(), "{soon:?}");
+    let asked = asked.load(Ordering::Relaxed);
+    assert!((1..=3).contains(&asked), "{asked}");
+}
+
 /// Its pod was deleted by force, so nobody unprepared it.
 #[test]
 fn claim_allocated_anew_moves() {
