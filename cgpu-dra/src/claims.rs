@@ -73,6 +73,20 @@ impl Plan {
         };
         of(self) == of(other)
     }
+
+    /// Whether the scheduler has a claim where this plan has its instances.
+    pub fn is_allocated(&self, claim: &ResourceClaim, pool: &str) -> bool {
+        let allocation = claim.status.as_ref().and_then(|s| s.allocation.as_ref());
+        let devices = allocation.and_then(|a| a.devices.as_ref());
+        let results = devices.and_then(|d| d.results.as_deref());
+        let results = results.unwrap_or_default();
+        self.shares.iter().all(|share| {
+            let mut own = results
+                .iter()
+                .filter(|r| r.driver == DRIVER && r.pool == pool);
+            own.any(|r| r.device == share.device && r.share_id == share.share_id)
+        })
+    }
 }
 
 /// Why a claim cannot be prepared.

@@ -123,7 +123,7 @@ struct Following {
     /// The wish for another size, and its outcome.
     wish: Wish,
     resized: Option<Result<(), String>>,
-    /// Since when the claim has been gone.
+    /// Since when the claim has been gone, or allocated elsewhere.
     gone: Option<Instant>,
 }
 
@@ -203,11 +203,13 @@ impl Following {
         }
     }
 
-    /// Reads the claim, if it is there, and its version.
+    /// Reads the claim, if the scheduler still has it where it was prepared, and its version.
     async fn read(&self) -> kube::Result<(Option<Said>, String)> {
         let (found, version) = self.claims().find(&self.plan.name).await?;
-        let is_own =
-            |claim: &ResourceClaim| claim.metadata.uid.as_deref() == Some(self.uid.as_str());
+        let is_own = |claim: &ResourceClaim| {
+            let uid = claim.metadata.uid.as_deref();
+            uid == Some(self.uid.as_str()) && self.plan.is_allocated(claim, &self.keeper.pool)
+        };
         Ok((found.filter(is_own).map(Said::by), version))
     }
 
@@ -289,7 +291,8 @@ impl Following {
         threads::ask(&TURNS, move || question(&tenants, &uid)).await
     }
 
-    /// The claim is gone. The kubelet unprepares it; if it has forgotten that, this is done here.
+    /// The claim is gone, or elsewhere. The kubelet unprepares it; if it has forgotten that, this
+    /// is done here.
     async fn clean_up(&mut self) {
         let since = *self.gone.get_or_insert_with(Instant::now);
         self.keeper.tenants.note_gone(&self.uid, true);
@@ -297,10 +300,11 @@ impl Following {
             return;
         }
         // While programs run, it is in use, and is tried again.
-        let removed = self.ask(|tenants, uid| tenants.unprepare(uid)).await;
-        if matches!(removed, Ok(Ok(()))) {
+        let plan = self.plan.clone();
+        let removed = self.ask(move |tenants, uid| tenants.unprepare_as(uid, &plan));
+        if matches!(removed.await, Ok(Ok(true))) {
             eprintln!(
-                "cgpu-dra: the claim {}/{} was gone; its instance {} is removed",
+                "cgpu-dra: the claim {}/{} was gone or elsewhere; its instance {} is removed",
                 self.plan.namespace,
                 self.plan.name,
                 self.uid.instance()

@@ -132,7 +132,7 @@ pub struct Tenants {
     journal: Journal,
     /// One change at a time.
     turn: Mutex<()>,
-    /// Claims that are deleted, and whose instances are still there.
+    /// Claims that are deleted or allocated elsewhere, and whose instances are still there.
     gone: Mutex<BTreeSet<Uid>>,
 }
 
@@ -176,7 +176,7 @@ impl Tenants {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes whether the apiserver has a claim.
+    /// Notes whether the apiserver has a claim no more, or elsewhere.
     pub fn note_gone(&self, uid: &Uid, is_gone: bool) {
         let mut gone = self.gone();
         if is_gone {
@@ -300,6 +300,20 @@ impl Tenants {
     /// already.
     pub fn unprepare(&self, uid: &Uid) -> Result<(), TenantError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.remove(uid)
+    }
+
+    /// The same, unless the claim was prepared anew since it had this plan. Says whether.
+    pub fn unprepare_as(&self, uid: &Uid, plan: &Plan) -> Result<bool, TenantError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = self.journal.plan(uid).as_ref() == Some(plan);
+        if is_same {
+            self.remove(uid)?;
+        }
+        Ok(is_same)
+    }
+
+    fn remove(&self, uid: &Uid) -> Result<(), TenantError> {
         match self.node.control() {
             Ok(control) => self.remove_all(&*control, uid),
             // The module has gone, and with it all instances.
