@@ -267,7 +267,9 @@ impl Following {
         };
         self.wish
             .note(asked, outcome.is_err(), time::Instant::now());
-        self.resized = Some(outcome);
+        // Of a wish that was taken back there is nothing more to tell.
+        let is_none = *asked == Ok(Resize::default()) && outcome.is_ok();
+        self.resized = (!is_none).then_some(outcome);
     }
 
     async fn moment(&self) -> Option<Moment> {

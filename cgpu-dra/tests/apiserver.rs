@@ -282,6 +282,43 @@ async fn removed_status_is_written_again() {
     running.abort();
 }
 
+/// An operator's change outlives the driver then, as that of a claim that never had a wish.
+#[tokio::test]
+async fn no_trace_is_left_of_a_wish() {
+    let node = FakeNode::new(1);
+    let status: Arc<Mutex<Value>> = Arc::default();
+    let wish = Arc::new(Mutex::new(Some("4Gi")));
+    let (kept, asked) = (status.clone(), wish.clone());
+    let client = serve(move |request| {
+        let mut answer = answer_with(&kept, request);
+        if let Some(claim) = claim_in(&mut answer) {
+            let wish = *asked.lock().expect("held");
+            claim["metadata"]["annotations"] = json!({"cgpu.io/memory": wish});
+        }
+        answer
+    });
+    let client = client.await;
+    let told = |limit: &str| status.lock().expect("held").to_string().contains(limit);
+    for (asked, limit, is_told) in [(Some("4Gi"), "4Gi", true), (None, "8Gi", false)] {
+        *wish.lock().expect("held") = asked;
+        let running = tokio::spawn(keeper(&node, client.clone()).run());
+        let began = Instant::now();
+        while !told(&format!("\"{limit}\"")) || told("Resized") != is_told {
+            assert!(began.elapsed() < Duration::from_secs(60), "{status:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        running.abort();
+    }
+    node.with(|s| s.instances[0].memory_limit_bytes = 2 << 30);
+    let running = tokio::spawn(keeper(&node, client).run());
+    let began = Instant::now();
+    while !told("\"2Gi\"") {
+        assert!(began.elapsed() < Duration::from_secs(60), "{status:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    running.abort();
+}
+
 /// Users may write many claims, and large ones.
 #[tokio::test]
 async fn few_claims_are_read_at_once() {
