@@ -3,7 +3,7 @@
 //! when somebody deletes it (the kubelet does so when it starts, and when this driver was away).
 
 use crate::{
-    apiserver::sentence,
+    apiserver::{answer, sentence, WATCH},
     failures::{Failure, Failures, Presence},
     gpus::Inventory,
     kubelet::Health,
@@ -12,7 +12,7 @@ use crate::{
     slices::{self, dropped, same},
     tenants::Tenants,
 };
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 use k8s_openapi::{
     api::{
         core::v1::Node,
@@ -27,15 +27,15 @@ use kube::{
 use nix::errno::Errno;
 use std::{
     collections::BTreeMap,
+    future::Future,
+    pin::pin,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{sync::watch, task::JoinHandle, time::interval_at};
 
 /// How often the GPUs are looked at. A look is some calls of the control device.
 const PERIOD: Duration = Duration::from_secs(2);
-/// How long one watch lasts, seconds.
-const WATCH: u32 = 280;
 /// Wait after a watch, also where a server ends each at once, and after a first error.
 const SHORTEST_WAIT: Duration = Duration::from_millis(250);
 /// Longest wait after errors.
@@ -65,8 +65,12 @@ impl<T: Send + 'static> Asking<T> {
 
 /// Publishes the GPUs of a node.
 pub struct Publisher {
-    client: Client,
-    node: String,
+    gpus: Looker,
+    slices: Writer,
+}
+
+/// Looks at the GPUs, and tells the kubelet how they are.
+struct Looker {
     tenants: Arc<Tenants>,
     failures: Failures,
     health: watch::Sender<Health>,
@@ -78,6 +82,12 @@ pub struct Publisher {
     asking: Asking<bool>,
     /// The devices of the slice that was there before the driver first answered.
     before: Vec<Device>,
+}
+
+/// Has the apiserver have the node's slice.
+struct Writer {
+    client: Client,
+    node: String,
     /// The devices that were sent, and those that the apiserver kept.
     sent: Option<(Vec<Device>, Vec<Device>)>,
     generation: i64,
@@ -94,33 +104,29 @@ impl Publisher {
         health: watch::Sender<Health>,
     ) -> Self {
         Self {
-            client,
-            node: node.to_owned(),
-            tenants,
-            failures,
-            health,
-            last: Inventory::default(),
-            presence: Presence::default(),
-            looking: Asking(None),
-            asking: Asking(None),
-            before: vec![],
-            sent: None,
-            generation: 0,
-            lost: Arc::default(),
+            gpus: Looker {
+                tenants,
+                failures,
+                health,
+                last: Inventory::default(),
+                presence: Presence::default(),
+                looking: Asking(None),
+                asking: Asking(None),
+                before: vec![],
+            },
+            slices: Writer {
+                client,
+                node: node.to_owned(),
+                sent: None,
+                generation: 0,
+                lost: Arc::default(),
+            },
         }
     }
 
     /// Fields that the apiserver has dropped, for figures.
     pub fn lost(&self) -> Arc<Mutex<Vec<&'static str>>> {
-        self.lost.clone()
-    }
-
-    fn slices(&self) -> Api<ResourceSlice> {
-        Api::all(self.client.clone())
-    }
-
-    fn selector(&self) -> String {
-        format!("spec.driver={DRIVER},spec.nodeName={}", self.node)
+        self.slices.lost.clone()
     }
 
     /// Publishes for as long as it is polled.
@@ -133,29 +139,27 @@ impl Publisher {
                 tokio::time::sleep(wait).await;
                 continue;
             };
-            let (node, why) = (&self.node, sentence(&error));
+            let (node, why) = (&self.slices.node, sentence(&error));
             last.say(Some(format!("cannot publish the GPUs of {node}: {why}")));
-            tokio::time::sleep(wait).await;
+            self.gpus.meanwhile(tokio::time::sleep(wait)).await;
             wait = (wait * 2).min(LONGEST_WAIT);
         }
     }
 
     /// One watch's time.
     async fn follow(&mut self) -> kube::Result<()> {
-        if self.never_seen() {
-            let newest = self.published().await?.1.pop();
+        let Self { gpus, slices } = self;
+        if gpus.never_seen() {
+            let published = gpus.meanwhile(answer(slices.published())).await?;
+            let newest = published.1.into_iter().next_back();
             if let Some(devices) = newest.and_then(|slice| slice.spec.devices) {
-                self.before = devices;
+                gpus.before = devices;
             }
         }
-        let devices = self.look().await;
-        let version = self.reconcile(devices).await?;
-        let watched = WatchParams::default()
-            .fields(&self.selector())
-            .timeout(WATCH);
-        let slices = self.slices();
-        let mut events = slices.watch(&watched, &version).await?.boxed();
-        let mut tick = tokio::time::interval(PERIOD);
+        let devices = gpus.look().await;
+        let version = gpus.meanwhile(answer(slices.reconcile(devices))).await?;
+        let events = gpus.meanwhile(answer(slices.watch(&version))).await?;
+        let (mut events, mut tick) = (events.boxed(), tokio::time::interval(PERIOD));
         loop {
             tokio::select! {
                 event = events.next() => match event {
@@ -164,17 +168,31 @@ impl Publisher {
                         if let WatchEvent::Error(status) = event? {
                             return Err(kube::Error::Api(status));
                         }
-                        let devices = self.look().await;
-                        self.reconcile(devices).await?;
+                        let devices = gpus.look().await;
+                        gpus.meanwhile(answer(slices.reconcile(devices))).await?;
                     }
                     None => return Ok(()),
                 },
                 _ = tick.tick() => {
-                    let devices = self.look().await;
-                    if self.sent.as_ref().is_none_or(|(sent, _)| *sent != devices) {
-                        self.reconcile(devices).await?;
+                    let devices = gpus.look().await;
+                    if slices.sent.as_ref().is_none_or(|(sent, _)| *sent != devices) {
+                        gpus.meanwhile(answer(slices.reconcile(devices))).await?;
                     }
                 }
+            }
+        }
+    }
+}
+
+impl Looker {
+    /// Waits for another's end. Meanwhile the kubelet hears how the GPUs are.
+    async fn meanwhile<T>(&mut self, other: impl Future<Output = T>) -> T {
+        let mut other = pin!(other);
+        let mut tick = interval_at(tokio::time::Instant::now() + PERIOD, PERIOD);
+        loop {
+            tokio::select! {
+                ended = other.as_mut() => return ended,
+                _ = tick.tick() => drop(self.look().await),
             }
         }
     }
@@ -235,6 +253,26 @@ impl Publisher {
             *old = health;
             new
         });
+    }
+}
+
+impl Writer {
+    fn slices(&self) -> Api<ResourceSlice> {
+        Api::all(self.client.clone())
+    }
+
+    fn selector(&self) -> String {
+        format!("spec.driver={DRIVER},spec.nodeName={}", self.node)
+    }
+
+    /// The events of this node's slices.
+    async fn watch(
+        &self,
+        version: &str,
+    ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<ResourceSlice>>> + use<>> {
+        let watched = WatchParams::default().fields(&self.selector());
+        let slices = self.slices();
+        slices.watch(&watched.timeout(WATCH), version).await
     }
 
     /// The version to watch from, and this node's slices, the newest last.

@@ -391,6 +391,44 @@ fn without_slices(request: &Request<Bytes>) -> Value {
         "metadata": {"resourceVersion": "1"}})
 }
 
+/// A publisher of a node, what the kubelet hears of it, and the node's failures.
+fn publisher(
+    node: &Arc<FakeNode>,
+    client: Client,
+) -> (Publisher, watch::Receiver<Health>, Failures) {
+    let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
+    let failures = Failures::at(node.places().state.join("failed"));
+    let (tell, health) = watch::channel(Health::new());
+    let made = Publisher::new(client, "node1", Arc::new(tenants), failures.clone(), tell);
+    (made, health, failures)
+}
+
+#[tokio::test]
+async fn a_silent_apiserver_hides_no_failure() {
+    let node = FakeNode::new(1);
+    let silent = Arc::new(AtomicBool::new(false));
+    let is_silent = silent.clone();
+    let client = serve(move |request| {
+        if is_silent.load(Ordering::Relaxed) {
+            return String::new();
+        }
+        without_slices(request).to_string()
+    });
+    let (publisher, mut health, failures) = publisher(&node, client.await);
+    let running = tokio::spawn(publisher.run());
+    for failure in [None, Some(Failure::Xid(79)), None] {
+        match failure {
+            Some(Failure::Xid(number)) => failures.note("0000:29:00.0", number).expect("noted"),
+            _ => failures.forget().expect("forgotten"),
+        }
+        let is = |now: &Health| now.get("gpu-0") == Some(&failure);
+        let told = tokio::time::timeout(Duration::from_secs(10), health.wait_for(is));
+        assert!(told.await.is_ok(), "{failure:?} is not told");
+        silent.store(true, Ordering::Relaxed);
+    }
+    running.abort();
+}
+
 /// A process that ends takes its own socket along, not that of one that has come meanwhile.
 #[tokio::test]
 async fn a_successor_stays_registered() {
@@ -429,11 +467,7 @@ async fn a_successor_stays_registered() {
 #[tokio::test]
 async fn stuck_driver_is_gone() {
     let node = FakeNode::new(1);
-    let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
-    let failures = Failures::at(node.places().state.join("failed"));
-    let (tell, mut health) = watch::channel(Health::new());
-    let client = serve(without_slices).await;
-    let publisher = Publisher::new(client, "node1", Arc::new(tenants), failures, tell);
+    let (publisher, mut health, _) = publisher(&node, serve(without_slices).await);
     let running = tokio::spawn(publisher.run());
     for gone in [None, Some(Failure::DriverGone), None] {
         node.stuck.store(gone.is_some(), Ordering::Relaxed);
