@@ -308,11 +308,12 @@ impl Writer {
             }
         }
         self.generation += 1;
-        let spec = slices::spec(&self.node, self.generation, devices.clone());
+        let spec = |devices| slices::spec(&self.node, self.generation, devices);
         let written = match kept {
             Some(mut slice) => {
                 let name = slice.metadata.name.clone().unwrap_or_default();
-                slice.spec = spec;
+                let there = slice.spec.devices.take().unwrap_or_default();
+                slice.spec = spec(slices::with_times(devices.clone(), &there));
                 slices
                     .replace(&name, &PostParams::default(), &slice)
                     .await?
@@ -320,7 +321,7 @@ impl Writer {
             None => {
                 let slice = ResourceSlice {
                     metadata: self.metadata().await?,
-                    spec,
+                    spec: spec(devices.clone()),
                 };
                 slices.create(&PostParams::default(), &slice).await?
             }

@@ -160,6 +160,21 @@ fn taint(failure: &Failure) -> DeviceTaint {
     }
 }
 
+/// Devices whose taints are as old as the same ones that are there. An apiserver takes a taint
+/// without a time for a new one, for which pods have all of their patience again.
+pub fn with_times(mut devices: Vec<Device>, there: &[Device]) -> Vec<Device> {
+    for device in &mut devices {
+        let before = there.iter().filter(|there| there.name == device.name);
+        let before: Vec<_> = before.flat_map(|d| d.taints.iter().flatten()).collect();
+        for taint in device.taints.iter_mut().flatten() {
+            let of = |t: &DeviceTaint| (t.key.clone(), t.value.clone(), t.effect.clone());
+            let same = before.iter().find(|old| of(old) == of(taint));
+            taint.time_added = same.and_then(|old| old.time_added.clone());
+        }
+    }
+    devices
+}
+
 /// Devices of an earlier slice whose driver has not answered yet. After a boot it may still be
 /// built or loaded, and a pod that is evicted is deleted: so only new pods stay away.
 pub fn awaited(devices: &[Device]) -> Vec<Device> {

@@ -18,6 +18,7 @@ use cgpu_dra::{
     tenants::Tenants,
     web,
 };
+use cgpu_uapi::Name;
 use fake_node::FakeNode;
 use http::{Method, Request, StatusCode};
 use hyper::body::Bytes;
@@ -426,6 +427,68 @@ async fn a_silent_apiserver_hides_no_failure() {
         assert!(told.await.is_ok(), "{failure:?} is not told");
         silent.store(true, Ordering::Relaxed);
     }
+    running.abort();
+}
+
+/// An apiserver that keeps one slice, and gives each taint without a time the number of its change.
+fn keep_slice(kept: &Mutex<Option<Value>>, request: &Request<Bytes>) -> Value {
+    if matches!(*request.method(), Method::POST | Method::PUT) {
+        let mut slice: Value = serde_json::from_slice(request.body()).expect("a slice");
+        slice["metadata"]["name"] = "slice".into();
+        let number = slice["spec"]["pool"]["generation"].clone();
+        for taint in slice["spec"]["devices"][0]["taints"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+        {
+            if taint["timeAdded"].is_null() {
+                taint["timeAdded"] = format!("2026-01-01T00:00:0{number}Z").into();
+            }
+        }
+        *kept.lock().expect("held") = Some(slice.clone());
+        return slice;
+    }
+    let mut answer = without_slices(request);
+    if answer["kind"] == "ResourceSliceList" {
+        answer["items"] = kept.lock().expect("held").iter().cloned().collect();
+    }
+    answer
+}
+
+/// Pods that tolerate a taint for some time would have all of it again.
+#[tokio::test]
+async fn a_taint_keeps_its_time() {
+    let node = FakeNode::new(1);
+    let slice: Arc<Mutex<Option<Value>>> = Arc::default();
+    let kept = slice.clone();
+    let client = serve(move |request| keep_slice(&kept, request)).await;
+    let (publisher, _health, failures) = publisher(&node, client);
+    failures.note("0000:29:00.0", 94).expect("noted");
+    let running = tokio::spawn(publisher.run());
+    let published = |generation, at: &str| {
+        let (slice, at) = (slice.clone(), at.to_owned());
+        async move {
+            let began = Instant::now();
+            loop {
+                let now = slice.lock().expect("held").clone().unwrap_or_default();
+                if now["spec"]["pool"]["generation"] == generation {
+                    let taint = &now["spec"]["devices"][0]["taints"][0];
+                    return assert_eq!(taint["timeAdded"], at);
+                }
+                assert!(began.elapsed() < Duration::from_secs(60), "{now}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    };
+    published(1, "2026-01-01T00:00:01Z").await;
+    // Somebody makes an instance by hand.
+    let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
+    let uid = Uid::new(UID).expect("a uid");
+    tenants.prepare(&uid, &plan()).expect("prepared");
+    node.with(|s| s.instances[0].key.name = Name::new("train").expect("a name"));
+    published(2, "2026-01-01T00:00:01Z").await;
+    failures.note("0000:29:00.0", 79).expect("noted");
+    published(3, "2026-01-01T00:00:03Z").await;
     running.abort();
 }
 
