@@ -55,5 +55,7 @@ pub fn uses(answer: &ListPodResourcesResponse) -> Vec<Use> {
         }
     }
     all.sort();
+    // Kubelets before 1.36 tell twice of a container that names two requests of a claim.
+    all.dedup();
     all
 }

@@ -94,8 +94,12 @@ fn kubelet(node: &FakeNode, pods: Vec<PodResources>) -> watch::Sender<bool> {
 async fn samples_name_the_pod_of_a_claim() {
     let node = FakeNode::new(1);
     let metrics = metrics(&node);
+    // The container names two requests of the claim.
+    let mut main = container("main", "gpu.cgpu.io", "train");
+    main.dynamic_resources
+        .extend(main.dynamic_resources.clone());
     let containers = vec![
-        container("main", "gpu.cgpu.io", "train"),
+        main,
         container("side\"car", "gpu.cgpu.io", "train"),
         container("other", "gpu.example.com", "train"),
         container("unknown", "gpu.cgpu.io", "gone"),
