@@ -307,7 +307,11 @@ async fn a_stuck_call_holds_up_itself_alone() {
         let wait = Duration::from_millis(20);
         let _ = tokio::time::timeout(wait, other.prepare("team-a", "train", UID)).await;
     }
-    assert!((1..=8).contains(&node.waiting.load(Ordering::Relaxed)));
+    let waiting = || node.waiting.load(Ordering::Relaxed);
+    while waiting() == 0 && began.elapsed() < Duration::from_secs(30) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!((1..=8).contains(&waiting()));
     // The call of the fake driver is stuck for longer.
     assert!(began.elapsed() < Duration::from_secs(50), "it has waited");
     node.stuck.store(false, Ordering::Relaxed);
