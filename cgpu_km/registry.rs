@@ -240,11 +240,7 @@ impl Registry {
         self.attach(&mut admin)?;
         let record = admin.gpu(wish.gpu_minor).ok_or(Cause::NoSuchGpu)?;
         let (gpu, folder) = (record.gpu.clone(), record.folder.clone());
-        let mut known = admin
-            .tenants
-            .iter()
-            .filter(|r| *r.tenant.name() == wish.name);
-        if known.any(|record| record.is_on(&gpu)) {
+        if admin.find(&wish.name, wish.gpu_minor).is_ok() {
             return Err(Cause::NameTaken.into());
         }
         let id = admin.next_instance;

@@ -35,7 +35,7 @@ use crate::{
         ids::FileId,
         ledger::{Ledger, ManagedChange},
         ledgers::Ledgers,
-        managed_space::{ManagedWish, Piece, PieceState, Space, Tally, BLOCK},
+        managed_space::{ManagedWish, Piece, PieceState, Space, Tally, BLOCK, MOST_PIECES},
     },
     store::{Exhausted, List},
     uapi::{Limited, ManagedMode},
@@ -318,7 +318,7 @@ pub(super) fn put_out(
     let change = |piece: &mut Piece| piece.state = PieceState::Leaving(number);
     let span = (piece.base, piece.last);
     account(space, ledgers, span, |space| {
-        space.move_part(span.0, span.1, change)
+        space.change(span, MOST_PIECES, change)
     })
     .ok()?;
     Some(order(space.file, &piece, number))

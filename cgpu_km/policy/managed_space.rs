@@ -24,7 +24,7 @@ use core::ops::Range;
 pub(super) const BLOCK: u64 = 2 << 20;
 
 /// Most pieces of one file. Above what the mappings of a process come to.
-const MOST_PIECES: usize = 1 << 17;
+pub(super) const MOST_PIECES: usize = 1 << 17;
 /// So many of them only the module's own cuts make: it can always move a part of what counts.
 const OWN_CUTS: usize = 1 << 10;
 /// Most pieces that a program's calls make.
@@ -385,31 +385,15 @@ impl Space {
         Ok(())
     }
 
-    /// Changes the pieces of a span, for a program's call.
+    /// Changes the pieces of a span. What it cuts for that may come to `most` pieces:
+    /// [`MOST_OF_PROGRAM`] for a program's call, [`MOST_PIECES`] for the module's own.
     pub(super) fn change(
         &mut self,
-        base: u64,
-        last: u64,
+        (base, last): (u64, u64),
+        most: usize,
         change: impl Fn(&mut Piece),
     ) -> Result<(), Exhausted> {
-        let pieces = self.carve(base, last, MOST_OF_PROGRAM)?;
-        self.change_these(pieces, change);
-        Ok(())
-    }
-
-    /// The same for the module's own.
-    pub(super) fn move_part(
-        &mut self,
-        base: u64,
-        last: u64,
-        change: impl Fn(&mut Piece),
-    ) -> Result<(), Exhausted> {
-        let pieces = self.carve(base, last, MOST_PIECES)?;
-        self.change_these(pieces, change);
-        Ok(())
-    }
-
-    fn change_these(&mut self, pieces: Range<usize>, change: impl Fn(&mut Piece)) {
+        let pieces = self.carve(base, last, most)?;
         if let Some(pieces) = self.pieces.get_mut(pieces.clone()) {
             for piece in pieces {
                 step();
@@ -417,6 +401,7 @@ impl Space {
             }
         }
         self.join(pieces);
+        Ok(())
     }
 
     /// Joins pieces that differ in nothing, from one before to one behind those that are named.

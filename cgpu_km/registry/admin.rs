@@ -57,14 +57,6 @@ pub(super) struct TenantRecord {
     pub(super) tenant: Arc<Tenant>,
 }
 
-impl TenantRecord {
-    /// Whether one of its instances is on this GPU.
-    pub(super) fn is_on(&self, gpu: &HostGpu) -> bool {
-        let mut instances = self.instances.iter();
-        instances.any(|record| record.instance.gpu().id() == gpu.id())
-    }
-}
-
 /// An instance and what is to be seen of it.
 pub(super) struct InstanceRecord {
     pub(super) _faces: InstanceFaces,

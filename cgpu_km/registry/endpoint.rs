@@ -201,13 +201,10 @@ impl TenantFile {
         inserted.map_err(|_| ENOMEM)
     }
 
-    /// It is closed, and the driver is going to free the clients that were made on it: keeps
-    /// the schedulers from them, and ends the mappings of all that is in them. `false`: for that it
-    /// must wait for one that the tenant is making, and `wait` does not let it.
+    /// A control file is closed, and the driver is going to free the clients that were made on it:
+    /// keeps the schedulers from them, and ends the mappings of all that is in them. `false`: for
+    /// that it must wait for one that the tenant is making, and `wait` does not let it.
     pub fn closing(&self, wait: bool) -> bool {
-        if !self.waits_at_end() {
-            return true;
-        }
         let tenant = self.tenant();
         tenant.leave_clients_of(self.id);
         let mut at = 0;

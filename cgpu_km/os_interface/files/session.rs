@@ -94,12 +94,13 @@ pub trait Endpoint: Send + Sync + 'static {
     /// The late ends of the file's tenant, which the file holds.
     fn late_ends(file: &Self::File) -> &LateEnds;
 
-    /// Whether [`Endpoint::closing`] may wait for the tenant, in whatever task: for a file always
-    /// the same.
+    /// Whether there is work before the driver's `release`, [`Endpoint::closing`], which may wait
+    /// for the tenant in whatever task: for a file always the same.
     fn waits_at_end(file: &Self::File) -> bool;
 
-    /// The file is closed, and the driver's `release` is going to run. `false`: for that it has to
-    /// wait for the tenant, and `wait` says that it must not. Then it is called once more.
+    /// A file that [waits at its end](Endpoint::waits_at_end) is closed, and the driver's `release`
+    /// is going to run. `false`: for that it has to wait for the tenant, and `wait` says that it
+    /// must not. Then it is called once more.
     fn closing(file: &Self::File, wait: bool) -> bool;
 
     /// The file is closed, and the driver's `release` has run.

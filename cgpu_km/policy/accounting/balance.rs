@@ -8,7 +8,7 @@ use crate::{
         ids::{GpuId, ShareId},
         ledger::Ledger,
         managed::{account, host_room, mode, order, put_out, room_beside, ManagedOrder},
-        managed_space::{Piece, PieceState, BLOCK},
+        managed_space::{Piece, PieceState, BLOCK, MOST_PIECES},
     },
     store::List,
     uapi::ManagedMode,
@@ -106,7 +106,9 @@ impl Accounting {
             piece.last = last;
             space.hold(number, piece.base, last).ok()?;
             let counted = account(space, ledgers, (piece.base, last), |space| {
-                space.move_part(piece.base, last, |piece| piece.state = PieceState::Counted)
+                space.change((piece.base, last), MOST_PIECES, |piece| {
+                    piece.state = PieceState::Counted
+                })
             });
             if counted.is_err() {
                 space.release(number);

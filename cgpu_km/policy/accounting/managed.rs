@@ -13,7 +13,7 @@ use crate::{
             account, change_of, grant, host_room, ledgers_of, mode, order, put_out, room_beside,
             Admission, ManagedOrder, ManagedTouch, Run, Tell, MOST_PROMPT,
         },
-        managed_space::{ManagedWish, Piece, PieceState, Tally},
+        managed_space::{ManagedWish, Piece, PieceState, Tally, MOST_OF_PROGRAM, MOST_PIECES},
         range_groups::GROUP_STRUCT,
         span::last_of,
         splits::SPLIT_STRUCT,
@@ -95,7 +95,7 @@ impl Accounting {
                 return Ok(());
             };
             let counts = |piece: &mut Piece| piece.state = PieceState::Counted;
-            let result = space.change(base, cut, counts);
+            let result = space.change((base, cut), MOST_OF_PROGRAM, counts);
             result.inspect_err(|_| space.remove(base, last).unwrap_or(()))
         })?;
         Ok(counted != Some(last))
@@ -274,7 +274,8 @@ impl Accounting {
         let place = last_of(base, length).zip(self.managed.space_mut(file));
         if let Some((last, space)) = place {
             let change = |piece: &mut Piece| wish(&mut piece.wish);
-            space.change(base, last, change).unwrap_or(());
+            let noted = space.change((base, last), MOST_OF_PROGRAM, change);
+            noted.unwrap_or(());
         }
     }
 
@@ -376,7 +377,7 @@ impl Accounting {
             }
         };
         account(space, ledgers, span, |space| {
-            space.move_part(span.0, span.1, change)
+            space.change(span, MOST_PIECES, change)
         })
         .unwrap_or(());
     }
