@@ -446,13 +446,15 @@ fn finish(
             .map_err(|e| format!("get {name}: errno {e}"))?;
         calls += seen.calls_refused + seen.memory_refused;
         // The kernel may still be putting away a process that was killed.
-        let left = wait_for("nothing is left", || {
+        let mut left = (0, 0);
+        let none_left = wait_for("something is left", || {
             let seen = control.get(name, GPU);
-            let seen = seen.map_err(|e| format!("get {name}: errno {e}"))?;
-            Ok(seen.memory_used_bytes == 0 && seen.tenant_open_files == 0)
+            let seen = seen.map_err(|e| format!("get: errno {e}"))?;
+            left = (seen.memory_used_bytes, seen.tenant_open_files);
+            Ok(left == (0, 0))
         });
-        if let Err(why) = left {
-            wrong.push(format!("{name}: {why}"));
+        if let Err(why) = none_left {
+            wrong.push(format!("{name}: {why}: memory and open files {left:?}"));
         }
         if let Err(e) = control.destroy(name, GPU) {
             wrong.push(format!("destroy {name}: errno {e}"));
