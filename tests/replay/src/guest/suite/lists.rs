@@ -152,6 +152,10 @@ const LOOKS: u32 = 4000;
 /// How often at most, until the thread has seen what goes through the scratch.
 const MOST_LOOKS: u32 = 200 * LOOKS;
 
+/// Offset on a call's page of its command, if it has one (`NVOS54_PARAMETERS.cmd`). Half copied,
+/// 0x205 is 0x200, which is a GPU's id, too. The module puts no id there.
+const COMMAND: usize = 8;
+
 /// Bytes of the scratch that one thread's calls go through (`SLOT_PAGES`, os_interface/scratch.rs).
 const SLOT: u64 = 49 * 4096;
 
@@ -175,6 +179,7 @@ impl InScratch {
                 if copied != Ok(page.len()) || file.read_exact_at(&mut page, 0).is_err() {
                     continue;
                 }
+                put_u32(&mut page, COMMAND, 0);
                 for (id, count) in [(own, &self.own), (other, &self.other)] {
                     let has = page.chunks_exact(4).any(|word| word == id.to_le_bytes());
                     count.fetch_add(u64::from(has), Relaxed);
