@@ -6,6 +6,10 @@
 #   tree/    its headers: usr/src/linux-headers-*, usr/lib/linux-kbuild-*
 #   vmlinuz, release, version   the image, the kernel's release, the package's version
 #
+# The index of a suite lacks the headers of a series that a newer one has replaced there. The mirror
+# may still have the files. For such a series superseded.sha256 names the packages (6.18, 7.0), with
+# the hashes that they must have, because no index says them.
+#
 # Hosts run such kernels, most of them without Rust: a module is built there by gcc and headers
 # alone. If the Debian folder's rustc built the kernel of a named series, the headers get Rust
 # metadata (dist/rust-metadata.sh), so that a module in Rust can be built too. The folder is kept
@@ -27,7 +31,10 @@ newest) suite=trixie-backports pattern='[0-9]+\.[0-9]+' ;;
 esac
 
 metadata=$CGPU_TREE/dist/rust-metadata.sh
-if kept "host-$series-$(hash_of_scripts "$0" "$metadata")" "kernel $series"; then
+list=$here/superseded.sha256
+superseded=
+[ "$series" = newest ] || superseded=$(grep -E -- "-$pattern\.[0-9]+\+" "$list" || true)
+if kept "host-$series-$(hash_of_scripts "$0" "$metadata" "$list")" "kernel $series"; then
 	echo "$final"
 	exit 0
 fi
@@ -47,18 +54,15 @@ with_apt() {
 		-o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=/stage/apt/lists \
 		-o Dir::Cache=/stage/apt/cache -o APT::Sandbox::User=root "$@"
 }
-step "kernel $series of $suite"
-log "$work/apt.log" with_apt apt-get update
-headers=$(with_apt apt-cache search --names-only \
-	"^linux-headers-$pattern(\\.[0-9]+)?(-[0-9]+|\\+deb[0-9]+)-$FLAVOUR\$" |
-	sed -E 's/ .*//' | sort -V | tail -n 1)
-[ -n "$headers" ] || die "the mirror has no kernel $series in $suite"
-release=${headers#linux-headers-}
-# Since 6.19 a package of its own holds what the image's package had.
-image=linux-binary-$release
-with_apt apt-cache show "$image" >/dev/null 2>&1 || image=linux-image-$release
-depends=$(with_apt apt-cache depends "$headers" | grep -oE 'linux-(headers-.*-common|kbuild-.*)$')
-version=$(with_apt apt-cache show --no-all-versions "$headers" | sed -n 's/^Version: //p')
+
+# unpack: the downloaded packages go into the tree.
+unpack() {
+	local deb
+	for deb in "$work"/debs/*.deb; do
+		log "$work/apt.log" dpkg-deb -x "$deb" "$work/tree"
+		rm "$deb"
+	done
+}
 
 # fetch PACKAGE...: downloads and unpacks them.
 fetch() {
@@ -67,16 +71,47 @@ fetch() {
 		cd /stage/debs && exec apt-get -o Dir::Etc::SourceList=/stage/apt/sources.list \
 			-o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=/stage/apt/lists \
 			-o Dir::Cache=/stage/apt/cache -o APT::Sandbox::User=root download "$@"' sh "$@"
-	local deb
-	for deb in "$work"/debs/*.deb; do
-		log "$work/apt.log" dpkg-deb -x "$deb" "$work/tree"
-		rm "$deb"
-	done
+	unpack
 }
-# shellcheck disable=SC2086  # names are words
-fetch "$image" "$headers" $depends
+
+# fetch_superseded: downloads and unpacks what the list names of the series.
+fetch_superseded() {
+	local hash path
+	while read -r hash path; do
+		in_root "$root" "$work" /stage rw -- /usr/lib/apt/apt-helper -o APT::Sandbox::User=root \
+			download-file "$mirror/$path" "/stage/debs/${path##*/}" "SHA256:$hash" \
+			>>"$work/apt.log" 2>&1 || {
+			tail -n 3 "$work/apt.log" >&2
+			die "the mirror has ${path##*/} no more, or another one"
+		}
+	done <<<"$superseded"
+	unpack
+}
+
+step "kernel $series of $suite"
+if [ -n "$superseded" ]; then
+	read -r headers version < <(sed -nE \
+		"s,.*/(linux-headers-.*-$FLAVOUR)_(.*)_amd64\.deb\$,\\1 \\2,p" <<<"$superseded")
+	fetch_superseded
+else
+	log "$work/apt.log" with_apt apt-get update
+	headers=$(with_apt apt-cache search --names-only \
+		"^linux-headers-$pattern(\\.[0-9]+)?(-[0-9]+|\\+deb[0-9]+)-$FLAVOUR\$" |
+		sed -E 's/ .*//' | sort -V | tail -n 1)
+	[ -n "$headers" ] || die "the mirror has no kernel $series in $suite"
+	# Since 6.19 a package of its own holds what the image's package had.
+	image=linux-binary-${headers#linux-headers-}
+	with_apt apt-cache show "$image" >/dev/null 2>&1 ||
+		image=linux-image-${headers#linux-headers-}
+	depends=$(with_apt apt-cache depends "$headers" |
+		grep -oE 'linux-(headers-.*-common|kbuild-.*)$')
+	version=$(with_apt apt-cache show --no-all-versions "$headers" | sed -n 's/^Version: //p')
+	# shellcheck disable=SC2086  # names are words
+	fetch "$image" "$headers" $depends
+fi
+release=${headers#linux-headers-}
 vmlinuz=$(find "$work/tree" -name vmlinuz -o -name "vmlinuz-$release" | head -n 1)
-[ -n "$vmlinuz" ] || die "$image has no vmlinuz"
+[ -n "$vmlinuz" ] || die "the packages of $release have no vmlinuz"
 cp "$vmlinuz" "$work/vmlinuz"
 echo "$release" >"$work/release"
 echo "$version" >"$work/version"
@@ -92,7 +127,8 @@ in_tree() {
 config=$work/tree/usr/src/$headers/.config
 wanted=$(sed -n 's/^CONFIG_RUSTC_VERSION_TEXT="\(.*\)"$/\1/p' "$config")
 rustc=$(in_root "$root" -- rustc --version)
-if [ "$series" != newest ] && [ "$wanted" = "$rustc" ] && grep -q '^CONFIG_RUST=y' "$config"; then
+if [ -z "$superseded" ] && [ "$series" != newest ] && [ "$wanted" = "$rustc" ] &&
+	grep -q '^CONFIG_RUST=y' "$config"; then
 	step "Rust metadata for $release (about 70 s)"
 	fetch "linux-source-$series=$version"
 	log "$work/make.log" in_tree /dist/rust-metadata.sh --make "/usr/src/$headers" \
