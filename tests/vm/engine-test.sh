@@ -1,15 +1,21 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# engine-test.sh: containers with instances, made by real engines in the test machine: Debian's
-# podman with crun, by CDI and by the hook, docker on containerd with runc, by CDI. One boot for all
-# (engine-session.sh).
+# engine-test.sh [--kernel KERNEL]: containers with instances, made by real engines in the test
+# machine: Debian's podman with crun, by CDI and by the hook, docker on containerd with runc, by
+# CDI. One boot for all (engine-session.sh). KERNEL is that of build.sh (stock).
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
+kernel=stock
+case $#:${1:-} in
+0:) ;;
+2:--kernel) kernel=$2 ;;
+*) die "usage: engine-test.sh [--kernel KERNEL]" ;;
+esac
 here=$CGPU_TREE/tests/vm
 engine=$("$here/engine-env.sh")
-out=$(cat "$CGPU_BUILD/last-stock")
+out=$(cat "$CGPU_BUILD/last-$kernel")
 work=$(mktemp -d "$CGPU_CACHE/engine-test-XXXXXXXX")
 trap 'rm -rf "$work"' EXIT
 
@@ -55,7 +61,8 @@ done < <(in_root "$engine" -- ldd "${programs[@]}" | grep -oE '(/usr)?/lib[^ ]*\
 
 exec 9>&-
 rc=0
-"$here/run.sh" --no-build --name engine --memory 2560 --limit "${LIMIT:-2400}" "${files[@]}" \
+"$here/run.sh" --no-build --kernel "$kernel" --name engine --memory 2560 \
+	--limit "${LIMIT:-2400}" "${files[@]}" \
 	--file "$work/containers.conf:/etc/containers/containers.conf" \
 	--file "$work/storage.conf:/etc/containers/storage.conf" \
 	--file "$work/image.tar" --file "$work/hooks" \

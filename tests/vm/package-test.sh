@@ -1,21 +1,29 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# package-test.sh: what an operator does on Debian 13, in a Debian 13 folder with the headers of two
-# kernels, 7.2 and 6.12: installs the package (DKMS builds the module, without rustc), updates the
-# kernel, removes the package, does the same with the RPM as far as Debian's rpm goes, and runs
-# install.sh with its own builds. Every path is compared with what was there before. The modules
-# that came out are loaded in the test machine.
+# package-test.sh [--kernel SERIES]: what an operator does on Debian 13, in a Debian 13 folder with
+# the headers of two kernels, 7.2 and another: installs the package (DKMS builds the module, without
+# rustc), updates the kernel, removes the package, does the same with the RPM as far as Debian's rpm
+# goes, and runs install.sh with its own builds. Every path is compared with what was there before.
+# The modules that came out are loaded in the test machine. SERIES is the other kernel, one of
+# host-kernel.sh (6.12).
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
+series=6.12
+case $#:${1:-} in
+0:) ;;
+2:--kernel) series=$2 ;;
+*) die "usage: package-test.sh [--kernel SERIES]" ;;
+esac
 here=$CGPU_TREE/tests/vm
 engine=$("$here/engine-env.sh")
 out=$(cat "$CGPU_BUILD/last-stock")
 release=$(cat "$out/release")
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$CGPU_TREE/Cargo.toml" | head -n 1)
-host=$("$here/host-kernel.sh" 6.12)
+host=$("$here/host-kernel.sh" "$series")
 other=$(cat "$host/release")
+[ "$other" != "$release" ] || die "$series is the kernel that is there anyway, $release"
 object=$("$CGPU_TREE/dist/object/build.sh" --output "$CGPU_BUILD/object")
 work=$(mktemp -d "$CGPU_CACHE/package-XXXXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -31,6 +39,13 @@ cp -al "$host"/tree/usr/src/linux-headers-* "$root/usr/src/"
 cp -al "$host"/tree/usr/lib/linux-kbuild-* "$root/usr/lib/"
 mkdir -p "$root/lib/modules/$other"
 ln -s "/usr/src/linux-headers-$other" "$root/lib/modules/$other/build"
+# On a host the package of the headers brings the compiler that they name.
+compiler=$(sed -n 's/^CC = .*)\(gcc-[0-9]*\)$/\1/p' \
+	"$host/tree/usr/src/linux-headers-$other/.kernelvariables")
+if [ ! -e "$root/usr/bin/$compiler" ]; then
+	log "$work/apt.log" in_root "$root" -- apt-get update
+	log "$work/apt.log" in_root "$root" -- apt-get install -y --no-install-recommends "$compiler"
+fi
 # Files in /run go with a boot. DKMS makes a key to sign with, once for all modules; it is not
 # ours.
 snapshot() {
@@ -206,7 +221,7 @@ END
 "$here/run.sh" --no-build --name package --load driver --file "$work/dkms.ko" \
 	--file "$work/installed.ko" \
 	--file "$work/session" -- sh /files/session >"$work/said" || :
-"$here/run.sh" --no-build --kernel 6.12 --name "package on 6.12" --load driver \
+"$here/run.sh" --no-build --kernel "$series" --name "package on $series" --load driver \
 	--file "$work/other.ko" --file "$work/installed-other.ko" \
 	--file "$work/session" -- sh /files/session >>"$work/said" || :
 # Four of them load.
