@@ -32,7 +32,7 @@ def grid(rows, left, title):
     """The squares of a run."""
     kinds = list(dict.fromkeys(programs(row)[0] for row in rows))
     drawn = [text(left + len(kinds) * CELL / 2, 20, title, "middle", 14)]
-    drawn.append(text(left + len(kinds) * CELL / 2, 40, "the program of the quarter", "middle", 11))
+    drawn.append(text(left + len(kinds) * CELL / 2, 40, "the program of the smaller share", "middle", 11))
     for at, kind in enumerate(kinds):
         drawn.append(text(left + at * CELL + CELL / 2, TOP - 8, kind, "middle", 9))
         drawn.append(text(left - 4, TOP + at * CELL + CELL / 2 + 4, kind, "end", 9))
@@ -54,10 +54,11 @@ def main():
     drawn, left, bottom = [], LEFT, TOP
     for run in sorted({row["run"] for row in rows}):
         of_run = [row for row in rows if row["run"] == run]
-        more, right, bottom = grid(of_run, left, f"run {run}: percent off the share")
+        weights = " : ".join(f"{100 * share:.0f}" for share in of_run[0]["wanted"])
+        more, right, bottom = grid(of_run, left, f"run {run}, {weights}: percent off the share")
         drawn += more
         left = right + LEFT
-    legend = "rows: the program of three quarters; kernel in microseconds : depth"
+    legend = "rows: the program of the larger share; kernel in microseconds : depth"
     drawn.append(text(LEFT, bottom + 20, legend, size=11))
     write(sys.argv[2], left - LEFT + GAP, bottom + 30, drawn)
 

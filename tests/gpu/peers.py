@@ -52,6 +52,8 @@ def default_cases(hami):
         yield from (f"{sharer}/{pair}" for sharer in sharers)
     yield from (f"{sharer}/{TOKENS}" for sharer in sharers[:-1])
     yield from (f"cgpu-{period}/{TOKENS}" for period in PERIODS)
+    # Its pace is the processor's, which changes: what it does alone is the mean of both.
+    yield "native/train"
 
 
 def tenant(kind, options):
