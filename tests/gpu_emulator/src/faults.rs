@@ -12,6 +12,8 @@
 //! | `slow MILLISECONDS` | every message is answered that much later; 0 ends it |
 //! | `mute` | the firmware answers nothing any more |
 //! | `lost` | the GPU has fallen off the bus: all reads are ones, all writes are lost |
+//!
+//! When it has happened, the answer is `done: ` and the line.
 
 use crate::names::ChannelId;
 use std::time::Duration;

@@ -438,7 +438,10 @@ impl Gpu {
             Fault::Refuse(class, status) => self.gsp.refuse(class, status),
             Fault::Slow(delay) => self.gsp.slow(delay),
             Fault::Mute => self.gsp.mute(),
-            Fault::Lost => self.lost = true,
+            Fault::Lost => {
+                self.lost = true;
+                self.units.memory.machine.bus_master = false;
+            }
         }
     }
 
@@ -469,6 +472,9 @@ impl Gpu {
     /// Lets time pass: kernels end, channels look at their semaphores again. Returns when to call
     /// again, if at all.
     pub fn tick(&mut self) -> Option<Duration> {
+        if self.lost {
+            return None;
+        }
         let Units {
             host, memory, log, ..
         } = &mut self.units;

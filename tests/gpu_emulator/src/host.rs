@@ -227,10 +227,9 @@ impl Host {
         // A channel that names no address space has its device's: the newest of its client.
         let client = entry.object.client;
         let of_client = || {
-            self.roots
-                .iter()
-                .rev()
-                .find(|(known, _)| known.client == client)
+            let mut newest = self.roots.iter().rev();
+            let own = newest.find(|(known, _)| known.client == client);
+            own.filter(|_| entry.spaces.is_empty())
         };
         let root = named.or_else(of_client)?.1;
         Some(AddressSpace { root })

@@ -7,7 +7,7 @@ use crate::{
 };
 use std::{
     fs::File,
-    io::{self, BufRead as _, BufReader},
+    io::{self, BufRead as _, BufReader, Write as _},
     os::unix::net::UnixListener,
     path::Path,
     sync::{Arc, Condvar, Mutex, MutexGuard},
@@ -148,12 +148,17 @@ fn interrupts() -> Vec<IrqInfo> {
     (0..VFIO_PCI_NUM_IRQS).map(irq).collect()
 }
 
-/// Takes faults from connections to a socket, a line each. It ends with the program.
+/// Takes faults from connections to a socket, a line each, and answers when one has happened. It
+/// ends with the program.
 fn control(shared: &Shared, listener: &UnixListener) {
     for connection in listener.incoming().map_while(Result::ok) {
-        for line in BufReader::new(connection).lines().map_while(Result::ok) {
+        for line in BufReader::new(&connection).lines().map_while(Result::ok) {
             match Fault::parse(&line) {
-                Ok(fault) => shared.lock().gpu.inject(fault),
+                Ok(fault) => {
+                    shared.lock().gpu.inject(fault);
+                    // A client that does not read it has gone.
+                    let _ = writeln!(&connection, "done: {line}");
+                }
                 Err(_) => eprintln!("gpu-emulator: no such fault: {line}"),
             }
         }

@@ -99,11 +99,11 @@ impl From<NoMemory> for Stop {
 pub struct Channel {
     /// The driver's description of it.
     pub setup: ChannelSetup,
-    /// The driver has switched it off (FIFO_DISABLE_CHANNELS), or not yet on.
+    /// The driver has switched it off (FIFO_DISABLE_CHANNELS).
     pub disabled: bool,
     /// A fault stopped it; only its end helps.
     pub faulted: bool,
-    /// It is off its runlist (STOP_CHANNEL), until it is scheduled again.
+    /// It is off its runlist: not scheduled yet (GPFIFO_SCHEDULE), or not again (STOP_CHANNEL).
     pub stopped: bool,
     get: u32,
     extended_base: u64,
@@ -118,13 +118,13 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// A channel that has run nothing.
+    /// A channel that has run nothing. It runs when it has been scheduled.
     pub fn new(setup: ChannelSetup) -> Self {
         Self {
             setup,
             disabled: false,
             faulted: false,
-            stopped: false,
+            stopped: true,
             get: 0,
             extended_base: 0,
             objects: [0; 8],

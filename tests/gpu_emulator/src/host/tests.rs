@@ -51,6 +51,7 @@ impl HostBench {
         };
         host.set_root(SPACE, tables.root);
         host.add((CHANNEL, GROUP), setup, vec![SPACE]);
+        assert!(host.schedule(GROUP, true));
         let mut bench = Self {
             host,
             memory,
@@ -142,6 +143,27 @@ fn stopped_channel_runs_when_scheduled() {
     assert_eq!(bench.written(LONG), [0, 0]);
     assert!(bench.host.schedule(GROUP, true));
     assert_eq!(bench.written(EVER), [1, 1]);
+}
+
+#[test]
+fn channel_that_was_never_scheduled_does_nothing() {
+    let mut bench = HostBench::new();
+    let setup = bench.host.channels[&ID].channel.setup.clone();
+    bench.host.add((CHANNEL, GROUP), setup, vec![SPACE]);
+    bench.ring();
+    assert_eq!(bench.written(LONG), [0, 0]);
+}
+
+#[test]
+fn channel_runs_in_no_other_space_than_named() {
+    let mut bench = HostBench::new();
+    for (spaces, at_most, runs) in [(vec![object(9)], LONG, [0, 0]), (Vec::new(), EVER, [1, 1])] {
+        let setup = bench.host.channels[&ID].channel.setup.clone();
+        bench.host.add((CHANNEL, GROUP), setup, spaces);
+        assert!(bench.host.schedule(CHANNEL, true));
+        bench.ring();
+        assert_eq!(bench.written(at_most), runs);
+    }
 }
 
 #[test]
