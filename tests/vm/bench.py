@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""bench.py [--quick]: what the proxy costs, in the test machine on the stand-in driver. JSON on
-stdout, a table on stderr.
+"""bench.py [--quick] [--kernel KERNEL]: what the proxy costs, in the test machine on the stand-in
+driver. JSON on stdout, a table on stderr. KERNEL is that of build.sh (stock).
 
 The machine boots twice: with a clock that counts instructions, on one processor, whose figures
 repeat whatever else the host does; and as it is otherwise, for what happens on two processors at
@@ -42,11 +42,13 @@ MEMORY_GOALS = (
 )
 
 
-def machine(name, options, arguments):
-    """The report of one boot."""
+def machine(kernel, name, options, arguments):
+    """The report of one boot of a kernel."""
     command = [
         HERE / "run.sh",
         "--no-build",
+        "--kernel",
+        kernel,
         "--name",
         name,
         "--memory",
@@ -125,15 +127,19 @@ def main():
     arguments.add_argument(
         "--quick", action="store_true", help="fewer rounds, objects and processes"
     )
-    quick = arguments.parse_args().quick
-    subprocess.run([HERE / "build.sh"], check=True, stdout=subprocess.DEVNULL)
+    arguments.add_argument("--kernel", default="stock")
+    options = arguments.parse_args()
+    quick, kernel = options.quick, options.kernel
+    built = [HERE / "build.sh", "--kernel", kernel]
+    subprocess.run(built, check=True, stdout=subprocess.DEVNULL)
     few = ["--rounds", "5", "--objects", "16000", "--processes", "20"] if quick else []
     counted = machine(
-        "count", ["--count-instructions", "--limit", "3600"], [*few, "--calls", CYCLE]
+        kernel, "count", ["--count-instructions", "--limit", "3600"], [*few, "--calls", CYCLE]
     )
     table(counted, True)
     growth(counted)
     timed = machine(
+        kernel,
         "time",
         ["--gpus", "2", "--limit", "3600"],
         [*few, "--calls", "20"]
