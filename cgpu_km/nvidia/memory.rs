@@ -50,8 +50,11 @@ pub const ATTR2_FIRMWARE_KNOWS: u32 = 1 << 31;
 /// [`ATTR2`]: the parameters name a node of the host's memory
 /// (`NVOS32_ATTR2_FIXED_NUMA_NODE_ID_YES`).
 pub const ATTR2_FIXED_NODE: u32 = 1 << 7;
+/// [`ATTR2`], since 580: the memory is to be near one half of the GPU
+/// (`NVOS32_ATTR2_ENABLE_LOCALIZED_MEMORY`).
+pub const ATTR2_LOCALIZED: u32 = 3 << 29;
 /// Those bits of [`ATTR2`] that the driver never gets.
-pub const ATTR2_WITHHELD: u32 = ATTR2_FIRMWARE_KNOWS | ATTR2_FIXED_NODE;
+pub const ATTR2_WITHHELD: u32 = ATTR2_FIRMWARE_KNOWS | ATTR2_FIXED_NODE | ATTR2_LOCALIZED;
 
 /// In [`ATTR`], of host memory: it is to be in one piece (`NVOS32_ATTR_PHYSICALITY_CONTIGUOUS`).
 pub const ATTR_CONTIGUOUS: u32 = 2 << 27;

@@ -33,6 +33,10 @@ pub const IDLE_CHANNELS_WHICH: u32 = 0xf0;
 /// [`nvos46::FLAGS`]: what was mapped before in the same place stays in use by the GPU
 /// (`NVOS46_FLAGS_DEFER_TLB_INVALIDATION`).
 pub const MAP_DEFERS_TLB_INVALIDATION: u32 = 1 << 31;
+/// [`nvos46::FLAGS`]: the GPU may only read what is mapped (`NVOS46_FLAGS_ACCESS_READ_ONLY`). If
+/// the memory is freed while it is mapped, the driver takes this bit for
+/// [`UNMAP_DEFERS_TLB_INVALIDATION`] (`_unmapInterMapping()`, rs_client.c).
+pub const MAP_READ_ONLY: u32 = 1;
 /// [`nvos46::FLAGS`]: the driver maps it for the host's kernel as well
 /// (`NVOS46_FLAGS_KERNEL_MAPPING_ENABLE`).
 pub const MAP_FOR_KERNEL: u32 = 1 << 5;

@@ -104,7 +104,8 @@ fn map_dma(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<
         of_other_kind: flags & nvos::MAP_OF_OTHER_KIND != 0,
     };
     let ticket = call.accounting(|accounting| accounting.begin_rm_map(&map))?;
-    let defer = nvos::MAP_DEFERS_TLB_INVALIDATION;
+    // The GPU may write then, too, which the program may ask for as well.
+    let defer = nvos::MAP_DEFERS_TLB_INVALIDATION | nvos::MAP_READ_ONLY;
     let returned = prompt(call, asked.code, bytes, FLAGS, defer);
     call.accounting(|accounting| accounting.end_named_map(ticket));
     // Its page tables may have taken the room of managed memory.

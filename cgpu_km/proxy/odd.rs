@@ -391,9 +391,13 @@ pub(super) fn space_of_range(field: Field<u32>, params: &[u8]) -> Option<ObjectH
 /// still in its device's tree (`memConstructCommon_IMPL()`). Calls that need the firmware to know
 /// memory tell it themselves.
 ///
-/// The other one says that host memory is to be of a node that the parameters name. Where the GPU
+/// Another one says that host memory is to be of a node that the parameters name. Where the GPU
 /// is of none, the driver takes any number, and the kernel uses it as an index
 /// (`sysmemConstruct_IMPL()`, system_mem.c; `nv_alloc_contig_pages()`, nv-vm.c).
+///
+/// Two say, from 580 on, that video memory is to be near one half of the GPU. For a page of it the
+/// driver keeps 64 MiB from all other memory, until all of them are free (`pmaAllocatePages()`,
+/// phys_mem_allocator.c).
 fn withheld(_: &Alloc, params: &[u8]) -> KeptField {
     match memory::ATTR2.get(params).unwrap_or(0) & memory::ATTR2_WITHHELD {
         0 => KeptField::Nothing,

@@ -115,6 +115,7 @@ struct fake_mem {
 	struct fake_lazy *lazy;		/* which come with what is mapped */
 	u32 holders;			/* RM objects on it, under rm_lock */
 	bool bar1_bell;			/* usermode region seen through BAR1 */
+	bool read_only;			/* it was mapped so for the GPU */
 	u32 npages;			/* distinct pages of sysmem */
 	struct page **pages;
 	u64 linear;			/* what sysmem's address is told as */

@@ -488,6 +488,9 @@ u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
 			   mem->offset == ~0ull ?
 			   ATTR_PHYSICALITY_NONCONTIGUOUS :
 			   ATTR_PHYSICALITY_CONTIGUOUS);
+	/* 64 MiB go to nobody else (phys_mem_allocator.c:pmaAllocatePages()) */
+	if (p->attr2 & ATTR2_LOCALIZED)
+		fake_harm(HARM_LOST);
 	p->attr2 |= ATTR2_ZBC_PREFER_NO;
 	if (!(p->attr2 & ATTR2_CACHEABLE_MASK))
 		p->attr2 |= ATTR2_CACHEABLE_YES;

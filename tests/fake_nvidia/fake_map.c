@@ -349,6 +349,8 @@ u32 fake_map_dma(void *arg, const struct fake_sec *sec, struct fake_call *log)
 	if (status == NV_OK &&
 	    p->flags & NVOS46_FLAGS_DEFER_TLB_INVALIDATION_TRUE)
 		fake_harm(HARM_STALE);
+	if (status == NV_OK && p->flags & NVOS46_FLAGS_ACCESS_READ_ONLY)
+		o->mem->read_only = true;
 out:
 	mutex_unlock(&rm_lock);
 	return status;

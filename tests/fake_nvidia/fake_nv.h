@@ -258,6 +258,7 @@ struct nvos46 {				/* map memory dma */
 	u32 status;
 };
 static_assert(sizeof(struct nvos46) == 64);
+#define NVOS46_FLAGS_ACCESS_READ_ONLY	1u		/* 1:0 */
 #define NVOS46_FLAGS_PAGE_KIND_VIRTUAL	(1u << 3)
 #define NVOS46_FLAGS_PAGE_KIND_OVERRIDE_YES (1u << 19)
 #define NVOS46_FLAGS_DEFER_TLB_INVALIDATION_TRUE (1u << 31)
@@ -361,6 +362,7 @@ static_assert(offsetof(struct nv_fabric_params, memory) == 40);
 #define ATTR2_PAGE_SIZE_HUGE_512MB	(2u << 20)
 #define ATTR2_PAGE_SIZE_HUGE_MASK	(3u << 20)
 #define ATTR2_FIXED_NUMA_NODE_ID	(1u << 7)
+#define ATTR2_LOCALIZED			(3u << 29)	/* ENABLE_LOCALIZED_MEMORY */
 #define ATTR2_FIRMWARE_KNOWS		(1u << 31)	/* REGISTER_MEMDESC_TO_PHYS_RM */
 
 struct nv_device_params {		/* NV0080_ALLOC_PARAMETERS */

@@ -149,6 +149,10 @@ static void free_leaf(struct fake_object *o)
 	if (o->class->kind == KIND_ENGINE && o->class->params == 16)
 		(*fake_context_objects(o->parent))--;
 	if (o->mem) {
+		/* rs_client.c:_unmapInterMapping() takes the flag for that of
+		 * an unmapping which defers (what was unmapped is not known) */
+		if (o->mem->read_only)
+			fake_harm(HARM_STALE);
 		o->mem->holders--;
 		fake_mem_put(o->mem);
 	}

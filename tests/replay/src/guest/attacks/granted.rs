@@ -20,6 +20,8 @@ attacks! {
         Passes, Told, shared_page;
     "unmapped memory that the GPU still reaches (DEFER_TLB_INVALIDATION)": "virt_mem_allocator_gm107.c:dmaFreeMapping_GM107",
         Passes, Gpu, stale_translation;
+    "freed memory that the GPU still reads (ACCESS_READ_ONLY)": "rs_client.c:_unmapInterMapping",
+        Passes, Gpu, read_only;
     "host crash: an encoder's session outlives its memory (NVENC_SW_SESSION)": "nvencsession.c:nvencsessionDestruct_IMPL",
         Passes, Gpu, encoder_session;
     "host crash: peer memory registered for itself (REGISTER_VA_SPACE)": "third_party_p2p.c:CliAddThirdPartyP2PVASpace",
@@ -86,6 +88,15 @@ fn stale_translation(a: &Attacker) -> Verdict {
     }
     put_u64(&mut outer, 24, address);
     a.escape(0x58, &mut outer, 40)
+}
+
+/// The memory is freed while it is mapped.
+fn read_only(a: &Attacker) -> Verdict {
+    told(a.client.memory(OWN, 2 * MIB))?;
+    space(a, OWN + 1, (NEW, 0))?;
+    // NVOS46_FLAGS_ACCESS_READ_ONLY.
+    map(a, (OWN, OWN + 1), 2 * MIB, 1)?;
+    told(a.client.free(OWN))
 }
 
 /// The session has its memory by a pointer, which is used when it ends.

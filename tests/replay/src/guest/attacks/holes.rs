@@ -25,6 +25,8 @@ attacks! {
         Passes, Told, blocked_frames;
     "host crash: memory of a node that is not there (FIXED_NUMA_NODE_ID)": "system_mem.c:sysmemConstruct_IMPL",
         Passes, Gpu, missing_node;
+    "memory of half a GPU kept from all (ENABLE_LOCALIZED_MEMORY)": "phys_mem_allocator.c:pmaAllocatePages",
+        Passes, Gpu, localized;
     "host crash: the size of SEC2's absent context (FLCN_GET_CTX_BUFFER_SIZE)": "kernel_falcon_ctrl.c:subdeviceCtrlCmdFlcnGetCtxBufferSize_IMPL",
         Passes, Gpu, absent_context;
     "the driver's lock held by wishes (REQUEST_DATA_POLL)": "gpu_user_shared_data.c:_gpushareddataRequestDataPoll",
@@ -135,6 +137,13 @@ fn missing_node(a: &Attacker) -> Verdict {
     put_u32(&mut params, 28, 1 << 7);
     put_u32(&mut params, 120, 1 << 20);
     a.alloc(rm::DEVICE_HANDLE, OWN, rm::SYSTEM_MEMORY, &mut params)
+}
+
+fn localized(a: &Attacker) -> Verdict {
+    let mut params = rm::memory_params(a.client.handle, 64 << 10);
+    // NVOS32_ATTR2_ENABLE_LOCALIZED_MEMORY_UGPU0.
+    put_u32(&mut params, 28, 1 << 29);
+    a.alloc(rm::DEVICE_HANDLE, OWN, rm::VIDEO_MEMORY, &mut params)
 }
 
 fn absent_context(a: &Attacker) -> Verdict {
