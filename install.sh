@@ -72,6 +72,11 @@ while [ $# -gt 0 ]; do
 done
 kdir=${kdir:-/lib/modules/$release/build}
 object=${object:-$here/target/object}
+case $prefix in
+*[[:space:]]*) die "--prefix '$prefix': it may have no space, for it stands in lists of words" ;;
+/* | '') ;;
+*) die "--prefix $prefix: a path from the root, which begins with /" ;;
+esac
 [ -z "$metadata" ] || [ -n "$in_tree" ] || die "--metadata goes with --in-tree"
 manifest=$root/var/lib/cgpu/manifest
 module=/lib/modules/$release/updates/cgpu_km.ko
@@ -101,6 +106,9 @@ done
 # Two modules and two tools would shadow each other.
 if [ -z "$root" ] && dpkg-query -W -f '${db:Status-Abbrev}' cgpu 2>/dev/null | grep -q '^.i'; then
 	lack "the package cgpu is installed; dpkg --remove cgpu first, or keep the package"
+fi
+if [ -z "$root" ] && rpm --query cgpu >/dev/null 2>&1; then
+	lack "the package cgpu is installed; rpm --erase cgpu first, or keep the package"
 fi
 
 reaches() { # reaches VERSION OTHER: whether a version of two numbers is OTHER or later

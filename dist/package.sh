@@ -115,15 +115,20 @@ dkms add -m cgpu -v $version $safely >/dev/null || :
 for build in /lib/modules/*/build; do
 	if [ ! -e "\$build/Makefile" ] || ! $source/supported.sh "\$build"; then continue; fi
 	kernel=\${build%/build}
-	dkms install -m cgpu -v $version -k "\${kernel##*/}" || failed
+	dkms install -m cgpu -v $version -k "\${kernel##*/}" $safely || failed
 done
 END
 else
 	cat >>"$work/scripts/postinst" <<END
 [ "\$1" = configure ] || exit 0
 /usr/lib/dkms/common.postinst cgpu $version "" "" "\$2" || failed
+# That is for the running kernel and the newest. The module of an older package is gone from all.
 for build in /lib/modules/*/build; do
-	[ ! -e "\$build/Makefile" ] || $source/supported.sh "\$build" || :
+	if [ ! -e "\$build/Makefile" ] || ! $source/supported.sh "\$build"; then continue; fi
+	kernel=\${build%/build}
+	kernel=\${kernel##*/}
+	dkms status -m cgpu -v $version -k "\$kernel" | grep -q installed ||
+		dkms install -m cgpu -v $version -k "\$kernel" || failed
 done
 END
 fi
