@@ -356,13 +356,21 @@ def run(command, say=show):
     return step.returncode, tallies, telling + [line for line in last if line not in telling]
 
 
+# Variables by which a step tests something else, or less.
+DEPENDS_ON = (
+    *("KUBERNETES", "DRIVER_BRANCH", "NVIDIA_SRC", "REAL_MEMORY", "CASES", "ONLY"),
+    *("STORM_SEED", "PROPTEST_RNG_SEED", "PROPTEST_CASES", "CLAIMS", "NODES", "KHEADERS", "KIMAGE"),
+)
+
+
 def content():
-    """A hash of everything that a result depends on: the tree's files and the toolchain. None: git
-    does not know this tree."""
+    """A hash of everything that a result depends on: the tree's files, the toolchain and variables.
+    None: git does not know this tree."""
     ask = lambda *command: subprocess.run(command, cwd=TREE, check=True, capture_output=True).stdout
     every = hashlib.sha256(ask("cargo", "--version") + ask("rustc", "--version"))
-    # Of another version of Kubernetes nothing is known.
-    every.update(os.environ.get("KUBERNETES", "").encode())
+    # Of another version, or another draw, nothing is known; and a part is not the whole.
+    for name in DEPENDS_ON:
+        every.update(f"{name}={os.environ.get(name, '')}\0".encode())
     try:
         names = ask("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     except subprocess.CalledProcessError:

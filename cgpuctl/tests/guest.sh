@@ -123,7 +123,8 @@ kill -TERM $runner
 wait $runner
 check "what ends it ends its program" is $? 143
 check "and removes the instance" absent $nodes/try
-$cgpuctl run --gpu 0 --mem 2GiB --name try -- sh -c "touch $out/runs2; exec sleep 5" &
+$cgpuctl run --gpu 0 --mem 2GiB --name try -- \
+	sh -c "echo \$\$ >$out/program; touch $out/runs2; exec sleep 600" &
 runner=$!
 while [ ! -e "$out/runs2" ]; do sleep 1; done
 kill -KILL $runner
@@ -132,7 +133,8 @@ check "one that is killed leaves its instance" test -e $nodes/try
 step 0 run --gpu 0 --mem 2GiB --name next -- true
 check "which the next one removes" absent $nodes/try
 # The program of the one that was killed, whose mounts would keep the module.
-sleep 5
+kill -KILL "$(cat "$out/program")"
+while kill -0 "$(cat "$out/program")" 2>/dev/null; do sleep 1; done
 
 touch "$out/nvidia0"
 mount --bind $nodes/solo/nvidia0 "$out/nvidia0"

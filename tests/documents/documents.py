@@ -97,14 +97,16 @@ INSTEAD = (
     (
         "",
         "cgpuctl metrics --listen 127.0.0.1:9400",
-        r"\g<0> & sleep 5; busybox wget -qO- http://127.0.0.1:9400/metrics | grep cgpu_info;"
-        " code=$?; kill $!; (exit $code)",
+        r"\g<0> & for n in $(seq 60); do sleep 1; code=0;"
+        " busybox wget -qO- http://127.0.0.1:9400/metrics | grep cgpu_info && break; code=1; done;"
+        " kill $!; (exit $code)",
         "it serves until it is stopped",
     ),
     (
         HELP_PAGE,
         "cgpuctl events",
-        r"timeout 60 \g<0> & sleep 5; cgpuctl inst set train --weight 31; wait $!",
+        r"timeout 300 \g<0> & for weight in 32 33 34 31; do sleep 5;"
+        " cgpuctl inst set train --weight $weight; done; wait $!",
         "it waits for an event",
     ),
 )

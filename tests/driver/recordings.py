@@ -78,8 +78,13 @@ def differences(report, group):
         if one["what"] in RETURNED:
             key = (one.get("trace", group), one["index"], one["call"], one["what"])
             found[key] = (one["recorded"], one["seen"])
-    # Memory that was refused is reported apart.
     return found
+
+
+def left_out(report):
+    """Calls that were refused for want of memory, and that were not made for want of another's
+    result: of these no difference is told."""
+    return len(report["refused"]), report["skipped"]
 
 
 def compared(groups, found):
@@ -95,6 +100,9 @@ def compared(groups, found):
                 wrong.append(f"{group[0]}, {way}: the report is not as it should be")
         if not all(isinstance(report, dict) for report in seen):
             continue
+        if left_out(seen[0]) != left_out(seen[1]):
+            both = " and ".join("%d refused, %d not made" % left_out(report) for report in seen)
+            wrong.append(f"{group[0]}, directly and in an instance: {both}")
         direct, instance = (differences(report, group[0]) for report in seen)
         for (trace, index, call, what), (recorded, here) in direct.items():
             place = lists[0].setdefault((f"{call}, {what}", recorded, here), [])
@@ -127,7 +135,7 @@ def judged(seen, text):
 
 
 def self_test():
-    text = '@begin a directly\n{"mismatches": [%s], "kernel_warnings": 0, "final_bytes": 0, "calls": 2}\n@end 0\n'
+    text = '@begin a directly\n{"mismatches": [%s], "kernel_warnings": 0, "final_bytes": 0, "calls": 2, "refused": [], "skipped": 0}\n@end 0\n'
     one = '{"index": 1, "call": "C", "what": "status", "recorded": "0x0", "seen": "0x1f"}'
     content = '{"index": 1, "call": "C", "what": "nout", "recorded": "00", "seen": "01"}'
     told = (text % f"{one}, {content}") + (text % "").replace("directly", "instance")
@@ -138,7 +146,10 @@ def self_test():
     assert judged(driver, "C, status | 0x0 | 0x1f | why\n") == (1, [])
     assert len(judged(driver, "C, ret | 0 | -1 | why\n")[1]) == 2
     assert compared([["a"]], reports("@begin a directly\n@end 3\n"))[1] != []
-    print("recordings: 6 passed, 0 failed")
+    refused = (text % "").replace('"refused": []', '"refused": [{}]')
+    told = text % "" + refused.replace("directly", "instance")
+    assert len(compared([["a"]], reports(told))[1]) == 1
+    print("recordings: 7 passed, 0 failed")
 
 
 def main(words):

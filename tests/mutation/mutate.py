@@ -6,12 +6,14 @@ finds each. It works in a work tree of its own (target/mutant) of what is commit
 it found in FILE (a line for each fault and floor), so that it goes on where it was stopped. Two of
 them run side by side with a FOLDER and a FILE each.
 
-A floor finds a fault if one of its steps fails; the first line that says so is kept. A fault that
-does not compile counts for nothing, and has to be written anew. --unfound: only those that nobody
-has found yet. --check looks only whether each fault's text is there."""
+A floor finds a fault if one of its steps fails; the first line that says so is kept. Each floor
+runs without a fault first, and has to pass. A fault that does not compile counts for nothing, and
+has to be written anew. --unfound: only those that nobody has found yet. --check looks only whether
+each fault's text is there."""
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +38,9 @@ BUILDS = {
     "vm": ["tests/vm/build.sh"],
     "driver": ["tests/vm/build.sh"],
 }
-TELLING = ("FAILED", "panicked", "kernel fault", "not ok", "failed")
+TELLING = re.compile(r"FAILED|panicked|kernel fault|not ok|\b[1-9]\d* failed")
+# The name of a floor's run without a fault.
+NO_FAULT = "no fault"
 
 
 class Fault:
@@ -82,7 +86,7 @@ def verdict(floor, tree):
     for step in FLOORS[floor]:
         code, output = run(step, tree)
         if code:
-            lines = [line for line in output.splitlines() if any(word in line for word in TELLING)]
+            lines = [line for line in output.splitlines() if TELLING.search(line)]
             return f"found: {(lines or [last(output)])[0].strip()[:160]}"
     return "missed"
 
@@ -124,18 +128,25 @@ def main():
     if asked.unfound:
         planted = [fault for fault in planted if not is_found(fault.name)]
     head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
+
+    def judge(name, floor, plant):
+        if (name, floor) in known:
+            return
+        subprocess.run(["git", "-C", tree, "checkout", "--quiet", "--force", head], check=True)
+        plant(tree)
+        said = known[name, floor] = verdict(floor, tree)
+        asked.results.parent.mkdir(exist_ok=True)
+        with asked.results.open("a") as file:
+            file.write(f"{name}\t{floor}\t{said}\n")
+        print(f"{name}: {floor}: {said}", flush=True)
+
+    for floor in asked.floors.split(","):
+        judge(NO_FAULT, floor, lambda tree: None)
+        if known[NO_FAULT, floor] != "missed":
+            sys.exit(f"mutate.py: {floor} fails without a fault: {known[NO_FAULT, floor]}")
     for fault in planted:
         for floor in asked.floors.split(","):
-            if (fault.name, floor) in known:
-                continue
-            back = ["git", "-C", tree, "checkout", "--quiet", "--force", head]
-            subprocess.run(back, check=True)
-            fault.plant(tree)
-            said = known[fault.name, floor] = verdict(floor, tree)
-            asked.results.parent.mkdir(exist_ok=True)
-            with asked.results.open("a") as file:
-                file.write(f"{fault.name}\t{floor}\t{said}\n")
-            print(f"{fault.name}: {floor}: {said}", flush=True)
+            judge(fault.name, floor, fault.plant)
     for floor in asked.floors.split(","):
         said = [known[fault.name, floor] for fault in planted]
         found = sum(word.startswith("found") for word in said)

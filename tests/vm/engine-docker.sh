@@ -77,6 +77,7 @@ run docker rm --force second first
 check "docker: nothing is left" within 10 no_instances
 check "docker: a container that asks for nothing is let alone" \
 	run by_request --rm client /cgpu-guest --version
+untold
 check "docker: too much is refused" fails by_request --rm --env CGPU_MEM=999GiB \
 	client /cgpu-guest --version
 check "docker: with the reason" told "take at most"

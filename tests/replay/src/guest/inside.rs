@@ -181,18 +181,27 @@ fn replay(path: &Path) -> Result<(), String> {
     sys::stay_on_this_processor();
     let trace = Trace::read(path).map_err(|e| e.to_string())?;
     let order: Vec<_> = (0..trace.records.len()).map(|i| (0, i)).collect();
-    let (mut calls, mut different) = (0_usize, Vec::new());
+    let (mut calls, mut skipped, mut different) = (0_usize, 0_usize, Vec::new());
+    let mut refused = Vec::new();
     let nodes = [Nodes::Instance("/dev".to_owned())];
     orchestrate::replay(&[trace], &order, &nodes, |_, _, outcome| {
-        calls += 1;
+        calls += usize::from(!outcome.skipped);
+        skipped += usize::from(outcome.skipped);
         different.extend(outcome.mismatches);
+        refused.extend(outcome.refused);
     })?;
+    // Calls that need it are not made, so nothing else would tell.
+    if !refused.is_empty() {
+        return Err(format!("memory is refused: {refused:?}"));
+    }
     if !different.is_empty() {
         return Err(format!(
             "{} calls are not as recorded: {different:?}",
             different.len()
         ));
     }
-    say(&format!("a recorded CUDA program ran, {calls} calls"));
+    say(&format!(
+        "a recorded CUDA program ran, {calls} calls, {skipped} not made"
+    ));
     Ok(())
 }

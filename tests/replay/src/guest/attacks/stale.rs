@@ -396,10 +396,18 @@ fn reached(
     };
     free(&program)?;
     let victim = Program::new(place, "victim", SECRET)?;
-    let seen = match holder {
-        Some(holder) => holder.spoil()?,
-        None => spoil(&program.pieces, way == Way::Late),
+    let late = way == Way::Late;
+    let (seen, kept) = match holder {
+        Some(holder) => (holder.spoil()?, 0),
+        None => (
+            spoil(&program.pieces, late),
+            count(&program.pieces, late, |_| true),
+        ),
     };
+    // There is no mapping of it, even if nobody else has the memory yet.
+    if kept != 0 && matches!(place, Place::Instance) {
+        return Err(format!("{kept} of its mappings are still there"));
+    }
     let spoilt = victim.pieces.iter();
     let spoilt = spoilt
         .filter(|piece| read(piece.address) == SCRIBBLE)
