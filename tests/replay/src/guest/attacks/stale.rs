@@ -287,6 +287,12 @@ fn count(pieces: &[Piece], late: bool, look: impl Fn(u64) -> bool) -> usize {
     pieces.iter().filter(reaches).count()
 }
 
+/// Whether a page is there: a read of one that is not ends the process.
+fn is_there(address: u64) -> bool {
+    read(address);
+    true
+}
+
 /// How many pieces a neighbour's secret is read from.
 pub(super) fn secrets(pieces: &[Piece], late: bool) -> usize {
     count(pieces, late, |address| read(address) & !0xff == SECRET)
@@ -386,7 +392,7 @@ fn reached(
     if way == Way::Moved {
         move_all(&mut program)?;
     }
-    let own = count(&program.pieces, false, |_| true);
+    let own = count(&program.pieces, false, is_there);
     if own != PIECES as usize {
         return Err(format!("{own} of its own pieces can be read"));
     }
@@ -401,7 +407,7 @@ fn reached(
         Some(holder) => (holder.spoil()?, 0),
         None => (
             spoil(&program.pieces, late),
-            count(&program.pieces, late, |_| true),
+            count(&program.pieces, late, is_there),
         ),
     };
     // There is no mapping of it, even if nobody else has the memory yet.
