@@ -142,7 +142,7 @@ for library in /lib64/ld-linux-x86-64.so.2 /lib/x86_64-linux-gnu/libc.so.6 \
 	libraries+=(--file "$root/usr$library:$library")
 done
 rc=0
-"$here/run.sh" --no-build --name install --limit 300 --load driver \
+"$here/run.sh" --no-build --name install --limit 1200 --load driver \
 	--file "$root/usr/bin/bash:/bin/bash" "${libraries[@]}" \
 	--file "$CGPU_TREE/install.sh" --file "$CGPU_TREE/uninstall.sh" --file "$CGPU_TREE/dist" \
 	--file "$CGPU_TREE/Cargo.toml" \
