@@ -132,6 +132,7 @@ HOST = (
     ),
     Step("the tables know the recordings", ["tests/abi/recordings.py"]),
     Step("programs on a real GPU count right", ["tests/gpu/programs/count.py", "--self-test"]),
+    Step("tenants in turns are counted right", ["tests/gpu/programs/turns.py", "--self-test"]),
     Step("wrong numbers are found", ["tests/abi/parity.py", "--self-test"]),
     Step("faults can be planted", ["tests/mutation/mutate.py", "--check"]),
     Step("numbers are those of NVIDIA's headers", ["tests/abi/parity.py"]),

@@ -5,7 +5,8 @@ do, by sharer; how long tokens take and what both do, by period and sharer.
 
 DATA is what tests/gpu/peers.py prints: a line for each case, `case` (SHARER/KIND[,KIND]), `rates`,
 `waits_ms` (median, 95 %, 99 %, longest). A kind that was measured alone several times counts by its
-mean. If the lines name several machines, those of the first are drawn."""
+mean, unless a line says what the second tenant did `alone` in turn with it. If the lines name several
+machines, those of the first are drawn."""
 
 import json
 import sys
@@ -58,7 +59,9 @@ class Data:
     def of_alone(self, case):
         """The rates of a case, as parts of those alone."""
         row = self.cases[case]
-        return [rate / self.rate[kind] for rate, kind in zip(row["rates"], row["kinds"])]
+        alone = [self.rate[kind] for kind in row["kinds"]]
+        alone[-1] = row.get("alone", alone[-1])
+        return [rate / of for rate, of in zip(row["rates"], alone)]
 
 
 def rows(data, names, pair, y, figure):

@@ -3,7 +3,10 @@
 """peers.py [--bin DIR] [--hami LIBRARY] [--gpu MINOR] [--seconds S] [--json FILE] [--logs DIR]
 [CASE...]: tenants that are like those of production under several sharers of a GPU, in one run.
 Prints a line of JSON for each case: `rates` of the tenants, `waits_ms` (median, 95 %, 99 %,
-longest) of what each waits for, of a service also `ttft_ms`, until the first token.
+longest) of what each waits for, of a service also `ttft_ms`, until the first token. `train` is
+bound by the processor, whose pace changes from minute to minute on a host that others use too. So
+the tenant before it pauses for half of the time, in turns (programs/turns.py): `alone` is the rate
+of `train` then, and `rates` are those of the other half.
 
 A case is SHARER/KIND[,KIND]. Kinds: programs/tenant.py. Sharers, all with equal parts:
 
@@ -29,12 +32,17 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "programs"))
+from turns import Turns, rate_alone  # noqa: E402
+
 # Services are made of tokens. This is how long one takes on a GPU with nobody else.
 ALONE = "native/llm"
 KINDS = ("serve@0.4", "train", "hpc")
 PAIRS = ("serve@0.4,train", "serve@0.4,hpc")
 TOKENS = "llm,train"
 PERIODS = ("interactive", "throughput")
+# A case with this tenant in the last place is measured in so many turns.
+BOUND_BY_PROCESSOR, TURNS = "train", 4
 # Tenants run for so long before they are measured: what a program is like is learnt.
 WARM_UP_S = 4
 # From telling the tenants when they begin to count to that moment.
@@ -52,14 +60,26 @@ def default_cases(hami):
         yield from (f"{sharer}/{pair}" for sharer in sharers)
     yield from (f"{sharer}/{TOKENS}" for sharer in sharers[:-1])
     yield from (f"cgpu-{period}/{TOKENS}" for period in PERIODS)
-    # Its pace is the processor's, which changes: what it does alone is the mean of both.
-    yield "native/train"
 
 
-def tenant(kind, options):
+def turns(kinds, options):
+    """The span of a case."""
+    return Turns(options.seconds, TURNS if kinds[-1] == BOUND_BY_PROCESSOR and kinds[:-1] else 0)
+
+
+def tenant(kinds, number, options):
     """The words that start a tenant."""
-    words = [kind, str(options.seconds), *([str(options.token_ms)] if options.token_ms else [])]
+    words = ["--turns", str(turns(kinds, options).count)]
+    words += ["--pauses"] if kinds[number + 1 :] else []
+    words += [kinds[number], str(options.seconds)]
+    words += [str(options.token_ms)] if options.token_ms else []
     return [sys.executable, str(HERE / "programs/tenant.py"), *words]
+
+
+def alone(span, said):
+    """The rate of the last tenant of a case in turns while the one before it paused."""
+    ends = [one.pop("ends_s", None) for one in said]
+    return rate_alone(span, *ends[-2:]) if span.count else None
 
 
 def environment(sharer, library, tenants, folder, number):
@@ -115,12 +135,12 @@ def beside_each_other(sharer, kinds, options, folder):
     """The figures of tenants that share the GPU by something else than the module."""
     tenants = []
     try:
-        for number, kind in enumerate(kinds):
+        for number in range(len(kinds)):
             variables = environment(sharer, options.hami, len(kinds), folder, number)
             variables |= only(options.gpu)
             tenants.append(
                 subprocess.Popen(
-                    tenant(kind, options),
+                    tenant(kinds, number, options),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     text=True,
@@ -159,9 +179,9 @@ def in_instances(sharer, kinds, options, log):
     command += ["--period", period] if period else []
     command += ["--burst", burst] if burst else []
     command += ["--log", log] if log else []
-    words = (" ".join(tenant(kind, options)) for kind in kinds)
+    words = (" ".join(tenant(kinds, number, options)) for number in range(len(kinds)))
     command += [f"{weight}:{program}" for weight, program in zip(weights, words)]
-    limit = READY_S + WARM_UP_S + options.seconds + ENDS_S
+    limit = READY_S + WARM_UP_S + turns(kinds, options).span_s + ENDS_S
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=limit)
     said = json.loads(done.stdout)
     return said["programs"], said["scheduler"]
@@ -179,6 +199,7 @@ def measure(options, case):
         with tempfile.TemporaryDirectory() as folder:
             with mps(folder, options.gpu) if sharer == "mps" else contextlib.nullcontext():
                 said = beside_each_other(sharer, kinds, options, folder)
+    alone_rate = alone(turns(kinds, options), said)
     figures = {
         "case": case,
         "sharer": sharer,
@@ -188,6 +209,7 @@ def measure(options, case):
         "waits_ms": [one["waits_ms"] for one in said],
         "ttft_ms": [one.get("ttft_ms") for one in said],
     }
+    figures |= {"alone": alone_rate} if alone_rate else {}
     return figures | ({"scheduler": scheduler} if scheduler else {})
 
 

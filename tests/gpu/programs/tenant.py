@@ -3,22 +3,27 @@
 long what it waits for takes, as JSON. Says "ready" and counts from the moment that the first line
 of its standard input says, as burn.py does.
 
-    tenant.py KIND SECONDS [TOKEN_MS]
+    tenant.py [--turns N [--pauses]] KIND SECONDS [TOKEN_MS]
 
 KIND: `llm`, decoding from a CUDA graph, which waits for each token; `serve@LOAD`, requests of 16
 such tokens that come at random and want LOAD of the GPU, if a token takes TOKEN_MS; `train`,
 training steps of a ResNet-50 with pictures of which the processor launches each kernel; `hpc`,
 products of large fp32 matrices.
+
+With turns the span is twice as long, and cut into N: in half of each a tenant that pauses does
+nothing, and the other is alone (turns.py). So a pace that changes during a run, as of a processor
+that others use too, is that of both. `ends_s` says when each step ended, in seconds of the span.
 """
 
+import argparse
 import random
-import sys
 import time
 
 import torch
 
 import cuda
 from count import Count, line
+from turns import Turns, rate_beside
 
 TOKENS = 16
 # Of an H200, alone.
@@ -103,15 +108,27 @@ def waits_ms(seconds):
     return [round(ordered[place] * 1e3, 3) for place in at]
 
 
-def go_on(step, depth, seconds):
-    """Always has work: steps, `depth` of them queued."""
-    took = []
+def rest(begins, turns):
+    """Waits until a pause is over, if it is one; what time it is then."""
+    now = time.monotonic()
+    while begins <= now < begins + turns.span_s and not turns.works(now - begins):
+        time.sleep(turns.left_s(now - begins))
+        now = time.monotonic()
+    return now
+
+
+def go_on(step, depth, turns, pauses):
+    """Always has work, but for pauses: steps, `depth` of them queued."""
+    took, ends = [], []
 
     def say(**figures):
+        if turns.count:
+            figures["ends_s"] = [round(end - count.begins, 6) for end in ends]
+            figures["rate"] = rate_beside(turns, figures["ends_s"])
         cuda.say(waits_ms=waits_ms(took), **figures)
 
     ended = [torch.cuda.Event() for _ in range(depth)]
-    count = Count(seconds, say)
+    count = Count(turns.span_s, say)
     launched, last = 0, time.monotonic()
     while True:
         slot = ended[launched % depth]
@@ -119,10 +136,15 @@ def go_on(step, depth, seconds):
             slot.synchronize()
             now = time.monotonic()
             if count.begins is not None and last >= count.begins and not count.is_said:
-                took.append(now - last)
+                ends.append(now)
+                if turns.works(last - count.begins):
+                    took.append(now - last)
             if not count.goes_on(last, now):
                 break
             last = now
+            if pauses and count.begins is not None:
+                torch.cuda.synchronize()
+                last = rest(count.begins, turns)
         step()
         slot.record()
         launched += 1
@@ -135,19 +157,20 @@ def at_random(begins, mean_s, chances):
         yield begins
 
 
-def as_many(begins, seconds, mean_s):
-    """The same, with exactly as many in the span as there are on average."""
+def as_many(begins, turns, mean_s):
+    """The same, with exactly as many in the span as there are on average; none in a pause."""
     chances = random.Random(SEED)
-    count = round(seconds / mean_s)
-    yield from sorted(begins + chances.uniform(0, seconds) for _ in range(count))
-    yield from at_random(begins + seconds, mean_s, chances)
+    count = round(turns.seconds / mean_s)
+    times = sorted(chances.uniform(0, turns.seconds) for _ in range(count))
+    yield from (begins + turns.at(worked) for worked in times)
+    yield from at_random(begins + turns.span_s, mean_s, chances)
 
 
-def serve(step, mean_s, seconds):
+def serve(step, mean_s, turns):
     """Requests come whether or not those before were answered, and are answered in their order.
     The span begins with none left to answer."""
     begins, is_said = None, False
-    took, first, ended = [], [], 0.0
+    took, first, ends, ended = [], [], [], 0.0
     coming = at_random(time.monotonic(), mean_s, random.Random(SEED_BEFORE))
     arrival = next(coming)
     while True:
@@ -156,17 +179,19 @@ def serve(step, mean_s, seconds):
             return
         if said is not None:
             begins = float(said) if said else time.monotonic()
-            coming = as_many(begins, seconds, mean_s)
+            coming = as_many(begins, turns, mean_s)
             arrival = next(coming)
         counts = begins is not None and not is_said
-        if counts and arrival >= begins + seconds:
+        if counts and arrival >= begins + turns.span_s:
+            late = max(ended - begins - turns.span_s, 0.0)
             cuda.say(
                 kernels=len(took) * TOKENS,
-                seconds=seconds,
-                rate=len(took) / max(ended - begins, seconds),
+                seconds=turns.seconds,
+                rate=len(took) / (turns.seconds + late),
                 longest_wait_ms=max(took, default=0.0) * 1e3,
                 waits_ms=waits_ms(took),
                 ttft_ms=waits_ms(first),
+                ends_s=ends if turns.count else None,
             )
             is_said = True
             continue
@@ -181,16 +206,25 @@ def serve(step, mean_s, seconds):
                 first.append(ended - arrival)
         if counts:
             took.append(ended - arrival)
+            ends.append(round(ended - begins, 6))
         arrival = next(coming)
 
 
 def main():
     """Runs."""
-    kind, seconds = sys.argv[1], float(sys.argv[2])
-    token_ms = float(sys.argv[3]) if len(sys.argv) > 3 else TOKEN_MS
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--turns", type=int, default=0)
+    parser.add_argument("--pauses", action="store_true")
+    parser.add_argument("kind")
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("token_ms", type=float, nargs="?", default=TOKEN_MS)
+    options = parser.parse_args()
+    turns = Turns(options.seconds, options.turns)
     torch.manual_seed(1)
     torch.backends.cuda.matmul.allow_tf32 = False
-    name, _, load = kind.partition("@")
+    name, _, load = options.kind.partition("@")
     kinds = {"serve": decoding, "llm": decoding, "train": training, "hpc": products}
     step, depth = kinds[name]()
     for _ in range(5):
@@ -198,9 +232,9 @@ def main():
     torch.cuda.synchronize()
     print("ready", flush=True)
     if load:
-        serve(step, TOKENS * token_ms / 1e3 / float(load), seconds)
+        serve(step, TOKENS * options.token_ms / 1e3 / float(load), turns)
     else:
-        go_on(step, depth, seconds)
+        go_on(step, depth, turns, options.pauses)
     torch.cuda.synchronize()
 
 
