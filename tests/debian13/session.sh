@@ -13,7 +13,11 @@ IMAGE=localhost/client
 LIMIT=$((4 << 30))
 told() { sed "s/^/    /" "$out/said"; }
 gone() { [ ! -e "$1" ]; }
-active() { is "$(systemctl is-active "$1")" active; }
+active() {
+	is "$(systemctl is-active "$1")" active && return
+	systemctl status --no-pager --full "$1" >"$out/said" 2>&1
+	return 1
+}
 idle() { is "$(value web memory_used_bytes)" 0; }
 
 # in_container ENGINE COMMAND...: in a container of the image with the instance.
