@@ -88,6 +88,9 @@ pub enum Care {
     OneGpu,
     /// It names an address space with which the driver frees the object. It has to be one.
     AddressSpace,
+    /// It binds a channel to a surface of semaphores, or takes that back. The driver keeps records
+    /// of what is bound.
+    Bound(Binding),
     /// It names memory for statistics, which the driver would write whatever becomes of it. It may
     /// name none.
     Statistics,
@@ -135,6 +138,7 @@ impl Care {
             | Self::Schedule
             | Self::OneGpu
             | Self::AddressSpace
+            | Self::Bound(_)
             | Self::Statistics
             | Self::Poll
             | Self::Firmware
@@ -158,6 +162,15 @@ pub enum Exported {
     TakeMany,
     /// Asks what is behind it.
     Ask,
+}
+
+/// A channel's bond to a surface of semaphores, as a control leaves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Binding {
+    /// Makes it.
+    Made,
+    /// Takes it back.
+    TakenBack,
 }
 
 /// A control that is answered in the driver's place.

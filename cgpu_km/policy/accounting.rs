@@ -16,6 +16,7 @@ mod ranges;
 mod registered;
 mod shown;
 pub(super) mod structs;
+mod surfaces;
 
 use crate::{
     nvidia::{capability::Capabilities, handle::ClientHandle},

@@ -416,7 +416,7 @@ impl Forest {
         accounts.uncount(object.share, object.kind);
         let ledgers = &mut accounts.ledgers;
         ledgers.uncount(object.share, Limited::Bar1, object.bar1());
-        ledgers.uncount(object.share, Limited::Objects, object.spaces());
+        ledgers.uncount(object.share, Limited::Objects, object.records());
         let was_polled = object.is_polled();
         if let Some(share) = object.share.take() {
             let ledger = accounts.ledgers.get_mut(share);

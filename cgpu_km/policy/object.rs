@@ -106,9 +106,9 @@ pub(super) struct Object {
     pub(super) hold: Option<Slot>,
     /// Its program asked for this and believes to have it: for a channel group its timeslice, in
     /// microseconds; for a subdevice the number of its boost; for a doorbell 1, if it was asked for
-    /// through BAR1 and made through BAR0. For memory: [`Halves`]. For memory of other devices: how
-    /// often an address space was registered with it. For shared data 1, if some are to be kept up
-    /// to date.
+    /// through BAR1 and made through BAR0. For memory: [`Halves`]. For memory of other devices and
+    /// for a surface of semaphores: [`Object::records`]. For shared data 1, if some are to be kept
+    /// up to date.
     asked: u64,
     /// By what pages it can be mapped at most, for memory.
     pub(super) page: PageSize,
@@ -148,7 +148,7 @@ impl Object {
             asked: match kind {
                 Kind::Subdevice => u64::from(Boost::OFF.number()),
                 Kind::UserMode | Kind::VideoMemory | Kind::SystemMemory => 0,
-                Kind::PeerMemory | Kind::SharedData => 0,
+                Kind::PeerMemory | Kind::SemaphoreSurface | Kind::SharedData => 0,
                 _ => DEFAULT_TIMESLICE_US,
             },
             page: PageSize::Small,
@@ -213,10 +213,11 @@ impl Object {
         self.kind == Kind::SharedData && self.asked != 0
     }
 
-    /// How often an address space was registered with it.
-    pub(super) fn spaces(&self) -> u64 {
+    /// The records that the driver keeps with it: address spaces that were registered with memory
+    /// of other devices, bound channels of a surface of semaphores. Each counts as an object.
+    pub(super) fn records(&self) -> u64 {
         match self.kind {
-            Kind::PeerMemory => self.asked,
+            Kind::PeerMemory | Kind::SemaphoreSurface => self.asked,
             _ => 0,
         }
     }

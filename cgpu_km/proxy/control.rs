@@ -22,7 +22,7 @@ use super::{
 use crate::{
     nvidia::{
         class::Kind,
-        control::{Care, ControlEntry, Direction, Pointer, LARGEST_PARAMS},
+        control::{Binding, Care, ControlEntry, Direction, Pointer, LARGEST_PARAMS},
         handle::{ClientHandle, ControlCmd, ObjectHandle},
         nvos::nvos54,
         params::{
@@ -78,6 +78,7 @@ pub(super) fn control(
         | Care::Schedule
         | Care::OneGpu
         | Care::AddressSpace
+        | Care::Bound(_)
         | Care::Statistics
         | Care::Poll
         | Care::Firmware
@@ -91,10 +92,17 @@ pub(super) fn control(
                     (&[], &mut []),
                     Route::Caller,
                 )?
-            } else if matches!(entry.care, Care::OneGpu | Care::AddressSpace) {
-                pass_while_named(call, asked, &command, entry, (outer, params))?
             } else {
-                pass(call, asked, &command, entry, outer, params)?
+                let structs = (outer, &mut **params);
+                match entry.care {
+                    Care::OneGpu | Care::AddressSpace => {
+                        pass_while_named(call, asked, &command, entry, structs)?
+                    }
+                    Care::Bound(binding) => {
+                        pass_bond(call, asked, &command, entry, binding, structs)?
+                    }
+                    _ => pass(call, asked, &command, entry, structs)?,
+                }
             }
         }
     };
@@ -228,20 +236,38 @@ fn pass_while_named(
         let memory = ObjectHandle(get(debug_read::H_MEMORY, params)?);
         call.accounting(|accounting| accounting.begin_debug_access(client, object, memory))?
     };
-    let returned = pass(call, asked, command, entry, outer, params);
+    let returned = pass(call, asked, command, entry, (outer, params));
     call.accounting(|accounting| accounting.end_named_map(ticket));
     returned
 }
 
+/// The same as [`pass`], for a channel's bond to a surface of semaphores.
+#[inline(never)] // As `pass_while_named`.
+fn pass_bond(
+    call: &mut impl Call,
+    asked: &Asked<'_>,
+    command: &Command,
+    entry: &ControlEntry,
+    binding: Binding,
+    (outer, params): (&mut [u8], &mut [u8]),
+) -> Result<i32, Stop> {
+    let (client, surface) = (command.client, command.object);
+    let ticket = call.accounting(|accounting| accounting.begin_bind(client, surface, binding))?;
+    let returned = pass(call, asked, command, entry, (outer, params));
+    let is_ok = matches!(returned, Ok(0)) && nvos54::STATUS.get(outer) == Some(NvStatus::NV_OK.0);
+    let is_bound = is_ok == (binding == Binding::Made);
+    call.accounting(|accounting| accounting.end_bind(ticket, is_bound));
+    returned
+}
+
 /// Has the driver run a control, and rewrites its report.
-#[inline(never)] // Two call it.
+#[inline(never)] // Three call it.
 fn pass(
     call: &mut impl Call,
     asked: &Asked<'_>,
     command: &Command,
     entry: &ControlEntry,
-    outer: &mut [u8],
-    params: &mut [u8],
+    (outer, params): (&mut [u8], &mut [u8]),
 ) -> Result<i32, Stop> {
     check_params(call, command, entry, params)?;
     let mut lists = read_lists(call, entry.pointers, params)?;
@@ -319,6 +345,7 @@ fn check_params(
         | Care::Export(_)
         | Care::OneGpu
         | Care::AddressSpace
+        | Care::Bound(_)
         | Care::Firmware
         | Care::Preemption
         | Care::Answer(_) => Ok(()),

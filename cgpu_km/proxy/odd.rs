@@ -241,6 +241,11 @@ static FABRIC_MEMORY: Odd = Odd {
 /// So the driver makes it for one operation. It would take as much host memory as the program
 /// says, charged to nobody (`memmapperConstruct_IMPL()` in mem_mapper.c).
 static MEMORY_MAPPER: Odd = Odd {
+    complete: |request, params| {
+        request.uses = [mapper::H_SEMAPHORE_SURFACE, mapper::H_NOTIFICATION_MEMORY]
+            .map(|object| named(object, params));
+        Ok(())
+    },
     keep: |_, params| {
         let wanted = mapper::MAX_QUEUE_SIZE.get(params);
         wanted.map_or(KeptField::Nothing, KeptField::QueueSize)

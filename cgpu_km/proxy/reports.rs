@@ -79,6 +79,7 @@ impl Report {
             | Care::Schedule
             | Care::OneGpu
             | Care::AddressSpace
+            | Care::Bound(_)
             | Care::Statistics
             | Care::Poll
             | Care::Firmware

@@ -14,6 +14,7 @@ mod handles;
 mod heap;
 mod preemption;
 mod shown;
+mod surfaces;
 mod uvm_channels;
 mod uvm_maps;
 
@@ -33,7 +34,6 @@ use std::{
     ops::Range,
     rc::Rc,
 };
-
 mod believed;
 mod lists;
 mod managed;

@@ -370,6 +370,7 @@ def imports(body):
                 ("entry as control", "control("),
                 ("squared", "squared("),
                 ("Answered::*", "Answer("),
+                ("Binding::*", "Bound("),
                 ("Care::*", "control("),
                 ("Direction::*", "&[counted("),
                 ("Direction::*", "&[squared("),

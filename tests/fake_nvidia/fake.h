@@ -202,6 +202,7 @@ struct fake_object {
 	struct list_head maps;		/* CPU mappings: struct fake_cpu_map */
 	struct nv_share_policy policy[4];
 	u32 policies;
+	u32 bonds;			/* KIND_SURFACE: channels */
 	union {
 		struct fake_tsg tsg;
 		struct {

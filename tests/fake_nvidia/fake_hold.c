@@ -68,6 +68,10 @@ u32 fake_mapper_make(struct fake_object *o, const struct nv_mapper_params *p)
 		return NV_ERR_INVALID_ARGUMENT;
 	if (p->queue * 56ull > SZ_1M)		/* the host's, and nobody's */
 		fake_harm(HARM_LOST);
+	if (told->mem->place == PLACE_VIDMEM)	/* a place in BAR1 */
+		fake_harm(HARM_LOST);
+	o->surface = fake_mem_get(surface->surface);
+	o->surface->holders++;
 	return NV_OK;
 }
 
@@ -143,7 +147,31 @@ static u32 debug_memory(struct fake_ctrl *c)
 	return NV_OK;
 }
 
+struct bind_channel {			/* 0x00da0002 */
+	u32 channel, count, indices[8];
+};
+static_assert(sizeof(struct bind_channel) == 40);
+
+/*
+ * sem_surf.c:semsurfCtrlCmdBindChannel_IMPL(): a record of the channel and an
+ * event for each index, which stay when the channel goes
+ */
+static u32 bind_channel(struct fake_ctrl *c)
+{
+	const struct bind_channel *p = c->params;
+	struct fake_object *channel = fake_object(c->client, p->channel);
+
+	if (!channel || channel->class->kind != KIND_CHANNEL)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (p->count > ARRAY_SIZE(p->indices))
+		return NV_ERR_INVALID_PARAMETER;
+	if (++c->object->bonds > 2300)		/* the host's, and nobody's */
+		fake_harm(HARM_LOST);
+	return NV_OK;
+}
+
 const struct fake_ctrl_entry fake_ctrl_hold[] = {
+	{ 0x00da0002, 40, NULL, bind_channel },
 	{ 0x503c0102, 16, NULL, register_space },
 	{ 0x83de0315, 24, NULL, debug_memory },
 	{ }

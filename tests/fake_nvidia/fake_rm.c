@@ -135,7 +135,7 @@ static void free_leaf(struct fake_object *o)
 		fake_space_end(o);
 	if (o->class->kind == KIND_SESSION)
 		fake_session_end(o);
-	if (o->class->kind == KIND_SURFACE)
+	if (o->class->kind == KIND_SURFACE || o->class->kind == KIND_MAPPER)
 		fake_surface_end(o);
 	if (o->class->kind == KIND_TSG)
 		fake_group_put(o->tsg.group);

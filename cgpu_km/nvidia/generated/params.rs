@@ -258,8 +258,12 @@ pub mod fabric {
 /// Class `NV_MEMORY_MAPPER`.
 pub mod mapper {
     use crate::nvidia::wire::Field;
+    /// Its surface of semaphores; 535 lacks it.
+    pub const H_SEMAPHORE_SURFACE: Field<u32> = Field::at(0);
     /// How many operations it can keep; 535 lacks it.
     pub const MAX_QUEUE_SIZE: Field<u32> = Field::at(4);
+    /// Memory of its notes; 535 and 550 lack it.
+    pub const H_NOTIFICATION_MEMORY: Field<u32> = Field::at(8);
 }
 
 /// Class `NV_SEMAPHORE_SURFACE`.

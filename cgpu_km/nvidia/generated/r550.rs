@@ -7,7 +7,9 @@
 use crate::nvidia::{
     capability::*,
     class::{entry as class, ClassEntry, Kind::*, Presence::*},
-    control::{counted, entry as control, Answered::*, Care::*, ControlEntry, Direction::*},
+    control::{
+        counted, entry as control, Answered::*, Binding::*, Care::*, ControlEntry, Direction::*,
+    },
     fb::FbReport::*,
     handle::{ClassId, ControlCmd},
     rusd::{section, Content, Section, Stamp},
@@ -91,7 +93,7 @@ static CONTROLS: [ControlEntry; 15] = [
     control(0x00800289, "NV0080_CTRL_CMD_GPU_GET_VIRTUALIZATION_MODE", 4, Plain, &[], BASE, &[]),
     control(0x00800292, "NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2", 700, Plain, &[], BASE, &[]),
     control(0x00da0002, "NV_SEMAPHORE_SURFACE_CTRL_CMD_BIND_CHANNEL",
-        24, Plain, &[], GRAPHICS, &[0]),
+        24, Bound(Made), &[], GRAPHICS, &[0]),
     control(0x2080012f, "NV2080_CTRL_CMD_GPU_QUERY_ECC_STATUS", 1024, Plain, &[], BASE, &[]),
     control(0x20800170, "NV2080_CTRL_CMD_GPU_GET_ENGINES_V2", 260, Plain, &[], BASE, &[]),
     control(0x2080120f, "NV2080_CTRL_CMD_GR_GET_SM_TO_GPC_TPC_MAPPINGS",

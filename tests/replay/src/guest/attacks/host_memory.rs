@@ -55,6 +55,11 @@ pub(super) const ATTACKS: &[Own] = &[
         function: "sem_surf.c:semsurfConstruct_IMPL",
         run: surfaces,
     },
+    Own {
+        name: "host memory kept by queues of operations",
+        function: "mem_mapper.c:memmapperConstruct_IMPL",
+        run: queues,
+    },
 ];
 
 /// Bytes of each piece, how many pieces a program asks for, and how many an instance may have.
@@ -64,6 +69,8 @@ const ALLOWED: u64 = 4;
 /// Bytes of a page, and what a registered page's handle is further on than its object's.
 const PAGE: u64 = 4096;
 const PINS: u32 = 0x1000;
+/// Memory for the notes of queues.
+const NOTES: u32 = OWN + 0x2000;
 /// Bytes of the memory of a surface of semaphores.
 const SURFACE: u64 = 2 * MIB;
 /// Address of pools and managed memory.
@@ -213,6 +220,31 @@ fn surface(program: &Taker, number: u64) -> Result<(), String> {
     freed.map_err(|e| format!("RM_FREE: {e}"))
 }
 
+/// The same with a queue of the surface's, which keeps it when it is freed.
+fn queue(program: &Taker, number: u64) -> Result<(), String> {
+    const QUEUES: u32 = OWN + 0x1000;
+    surface(program, number)?;
+    let number = u32::try_from(number).map_err(|e| e.to_string())?;
+    let surface = OWN + 2 * number + 1;
+    let mut params = [0; 24];
+    put_u32(&mut params, 0, surface);
+    put_u32(&mut params, 4, 1);
+    put_u32(&mut params, 8, NOTES);
+    let queue = QUEUES + number;
+    let made = program
+        .client
+        .alloc(rm::SUBDEVICE_HANDLE, queue, 0xfe, &mut params);
+    made.map_err(|e| format!("queue: {e}"))?;
+    let freed = program.client.free(surface);
+    freed.map_err(|e| format!("RM_FREE: {e}"))
+}
+
+/// A page for the notes of queues.
+fn notes(program: &Taker, _: u64) -> Result<(), String> {
+    let made = program.client.system_page(NOTES);
+    made.map(drop).map_err(|e| format!("notes: {e}"))
+}
+
 /// Takes the addresses of [`BASE`] away again.
 fn unmap() -> Result<(), String> {
     // SAFETY: The attacks of this file alone map something there.
@@ -304,6 +336,13 @@ fn pools() -> Result<String, String> {
 fn surfaces() -> Result<String, String> {
     const MOST: u64 = ALLOWED * PIECE / SURFACE - 1;
     compare(LIMIT, MOST, nothing, surface)
+}
+
+/// There is no room for one more beside the page for notes.
+fn queues() -> Result<String, String> {
+    const MOST: u64 = ALLOWED * PIECE / SURFACE - 2;
+    standin::needed("branch 550 has no queues of operations")?;
+    compare(LIMIT, MOST, notes, queue)
 }
 
 /// Of which as much as the instance has of the GPU is on the GPU.

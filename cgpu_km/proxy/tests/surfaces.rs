@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Surfaces of semaphores, and what the driver keeps with them.
+
+use super::*;
+use crate::{
+    nvidia::{
+        capability::{Capabilities, GRAPHICS},
+        handle::{ClassId, ControlCmd},
+    },
+    uapi::Limited,
+};
+
+const SURFACE: u32 = 0x5c00_0100;
+const QUEUE: u32 = 0x5c00_0101;
+const VIDEO: u32 = 0x5c00_0110;
+const SYSTEM: u32 = 0x5c00_0111;
+const BIND: u32 = 0xda_0002;
+const UNBIND: u32 = 0xda_0006;
+/// A record of the channel and eight events.
+const RECORDS: u64 = 9;
+
+/// A tenant that may have graphics, with a piece of video memory, one of host memory, and a surface
+/// over the first.
+fn with_surface(branch: Branch) -> Program {
+    let mut program = Program::with_subdevice(GIB);
+    program.branch = branch;
+    let all = Capabilities::DEFAULT.or(GRAPHICS);
+    program.accounting.set_capabilities(GPU, all).unwrap();
+    program.driver = Box::new(|_| 0);
+    assert_eq!(program.memory(VIDEO, 4096), 0);
+    let mut params = words(128, &[(24, 0x2280_0000)]);
+    put64(&mut params, 64, 4096);
+    let outer = nvos64(CLIENT, DEVICE, SYSTEM, 0x3e, PARAMS);
+    assert_eq!(program.alloc(&outer, &params), 0);
+    let outer = nvos64(CLIENT, SUBDEVICE, SURFACE, 0xda, PARAMS);
+    assert_eq!(program.alloc(&outer, &words(16, &[(0, VIDEO)])), 0);
+    program.seen.clear();
+    program
+}
+
+/// Makes a queue of operations with a surface, and memory for its notes.
+fn queue(program: &mut Program, surface: u32, notes: u32) -> u32 {
+    let size = program.tables().class(ClassId(0xfe)).unwrap().params;
+    let mut params = vec![0; usize::try_from(size).expect("small")];
+    put32(&mut params, 0, surface);
+    put32(&mut params, 4, 1);
+    if params.len() > 8 {
+        put32(&mut params, 8, notes);
+    }
+    let outer = nvos64(CLIENT, SUBDEVICE, QUEUE, 0xfe, PARAMS);
+    program.alloc(&outer, &params)
+}
+
+fn used(program: &Program) -> u64 {
+    program.accounting.share(GPU).expect("there").used
+}
+
+#[test]
+fn queue_keeps_what_its_surface_costs() {
+    for branch in [Branch::R550, Branch::R570, Branch::R580, Branch::R595] {
+        let mut program = with_surface(branch);
+        let before = used(&program);
+        assert_eq!(queue(&mut program, SURFACE, SYSTEM), 0, "{branch:?}");
+        assert_eq!(program.free(SURFACE), 0);
+        assert_eq!(used(&program), before, "{branch:?}");
+        assert_eq!(program.free(QUEUE), 0);
+        assert!(used(&program) < before);
+    }
+}
+
+#[test]
+fn queue_names_a_surface_and_host_memory() {
+    for branch in [Branch::R570, Branch::R580, Branch::R595] {
+        let mut program = with_surface(branch);
+        for (surface, notes) in [
+            (VIDEO, SYSTEM),
+            (SUBDEVICE, SYSTEM),
+            (SURFACE + 9, SYSTEM),
+            (SURFACE, VIDEO),
+            (SURFACE, SURFACE),
+            (SURFACE, SYSTEM + 9),
+        ] {
+            let status = queue(&mut program, surface, notes);
+            assert_ne!(status, 0, "{surface:#x} {notes:#x}");
+        }
+        assert!(program.seen.is_empty(), "the driver was asked");
+    }
+}
+
+/// Binds a channel to the surface, or takes that back.
+fn bond(program: &mut Program, command: u32) -> u32 {
+    let entry = program.tables().control(ControlCmd(command));
+    let size = usize::try_from(entry.expect("listed").params).expect("small");
+    control_of(program, CLIENT, SURFACE, command, &vec![0; size])
+}
+
+fn objects(program: &Program) -> u64 {
+    let limit = program.accounting.limit_of(GPU, Limited::Objects);
+    limit.expect("there").used
+}
+
+#[test]
+fn bound_channels_count_as_objects() {
+    let mut program = with_surface(Branch::R580);
+    let before = objects(&program);
+    for count in 1..3 {
+        assert_eq!(bond(&mut program, BIND), 0);
+        assert_eq!(objects(&program), before + count * RECORDS);
+    }
+    assert_eq!(bond(&mut program, UNBIND), 0);
+    assert_eq!(objects(&program), before + RECORDS);
+    // A call that the driver refuses changes nothing.
+    program.driver = Box::new(|parts| {
+        put32(parts[0].bytes, 28, NvStatus::NV_ERR_INVALID_ARGUMENT.0);
+        0
+    });
+    for command in [BIND, UNBIND] {
+        assert_ne!(bond(&mut program, command), 0);
+        assert_eq!(objects(&program), before + RECORDS);
+    }
+    program.driver = Box::new(|_| 0);
+    let limit = Some(before + 2 * RECORDS - 1);
+    let set = program
+        .accounting
+        .set_limit_of(GPU, Limited::Objects, limit);
+    set.expect("there is such a share");
+    let full = NvStatus::NV_ERR_INSUFFICIENT_RESOURCES.0;
+    assert_eq!(bond(&mut program, BIND), full);
+    assert_eq!(program.free(SURFACE), 0);
+    assert_eq!(objects(&program), before - 1);
+}
