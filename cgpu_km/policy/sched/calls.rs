@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The next call: what differs between what each instance should have and what was done.
 //!
-//! Making room comes first (switching off, shutting gates), then time slices, then letting in: at
-//! no moment does a change give the GPU to more than those that should have it before or after.
+//! Making room comes first (switching off, shutting gates, slices of 0), then letting in: at no
+//! moment does a change give the GPU to more than those that should have it before or after. Where
+//! slices share the GPU they are set before anybody is let in. Otherwise they come last, with calls
+//! that nothing else is about to need: a tenant that makes and frees groups changes the slices of
+//! all its groups each time, and nobody waits for that.
 
 use super::{
     authority::{Action, Engine, Position, RmName, SWITCH_MAX},
     fleet::{Fleet, SchedChannel, SchedGroup},
+    instance::SchedInstance,
     scheduler::Scheduler,
     time::{earlier, Nanos},
 };
@@ -19,6 +23,14 @@ enum MoveWay {
     Out,
     /// Anything else.
     In,
+}
+
+/// The slices that are set at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WhichSlices {
+    /// Those of 0, which stop a group.
+    Stops,
+    All,
 }
 
 /// Something to do, and when to look again for what has to wait.
@@ -49,6 +61,13 @@ impl Scheduler {
             if self.turn.is_due() && !self.held_back {
                 // That window was over at once, and the next one is to begin.
                 self.wake_at(now);
+            }
+        }
+        if action.is_none() && self.mode != Mode::Slices {
+            let wait = self.limit.wait_for_spare(now);
+            action = self.set_slice(now, wait, WhichSlices::All);
+            if action.is_some() {
+                self.limit.take(now);
             }
         }
         if action.is_some() {
@@ -82,12 +101,16 @@ impl Scheduler {
 
     fn difference(&mut self, now: Nanos) -> Option<Action> {
         let wait = self.limit.wait(now);
+        let slices = match self.mode {
+            Mode::Slices => WhichSlices::All,
+            Mode::Native | Mode::Free | Mode::Windows => WhichSlices::Stops,
+        };
         self.held_back = false;
         let action = self
             .overlap(now, wait)
             .or_else(|| self.switch(now, MoveWay::Out, wait))
             .or_else(|| self.move_gate(now, MoveWay::Out))
-            .or_else(|| self.set_slice(now, wait))
+            .or_else(|| self.set_slice(now, wait, slices))
             .or_else(|| self.switch(now, MoveWay::In, wait))
             .or_else(|| self.move_gate(now, MoveWay::In))
             .or_else(|| self.read_samples(now, wait))?;
@@ -198,11 +221,11 @@ impl Scheduler {
     }
 
     /// Sets a time slice, or preempts the group whose slice of 0 is to take effect.
-    fn set_slice(&mut self, now: Nanos, wait: Option<Nanos>) -> Option<Action> {
+    fn set_slice(&mut self, now: Nanos, wait: Option<Nanos>, which: WhichSlices) -> Option<Action> {
         if !self.mechanisms.timeslice {
             return None;
         }
-        let found = self.find_slice(now);
+        let found = self.find_slice(now, which);
         let (action, name) = self.take(found, wait)?;
         for group in self.fleet.groups_mut() {
             group.in_call = group.name == name;
@@ -211,9 +234,10 @@ impl Scheduler {
     }
 
     /// The first group whose slice differs, or that is to be preempted.
-    fn find_slice(&self, now: Nanos) -> NextCall<(Action, RmName)> {
+    fn find_slice(&self, now: Nanos, which: WhichSlices) -> NextCall<(Action, RmName)> {
         let mut retry = None;
-        for instance in self.fleet.instances() {
+        let is_meant = |i: &&SchedInstance| which == WhichSlices::All || i.slice_us == 0;
+        for instance in self.fleet.instances().filter(is_meant) {
             let count = self.fleet.count_compute_groups(instance.id);
             let each = match u32::try_from(count) {
                 Ok(count) if count > 1 => instance.slice_us / count,

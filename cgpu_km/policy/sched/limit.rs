@@ -41,6 +41,12 @@ impl CallLimit {
         (at > now).then_some(at)
     }
 
+    /// The same for a call that nobody waits for: half of the tokens are left for others.
+    pub(super) fn wait_for_spare(&self, now: Nanos) -> Option<Nanos> {
+        let at = self.due.saturating_sub(EVERY * (BURST / 2));
+        (at > now).then_some(at)
+    }
+
     /// Counts a call.
     pub(super) fn take(&mut self, now: Nanos) {
         self.due = self.due.max(now).saturating_add(EVERY);

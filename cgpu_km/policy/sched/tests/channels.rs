@@ -88,3 +88,31 @@ fn busy_clients_are_tried_seldom() {
     let counted = bench.sched.view().calls;
     assert_eq!(counted, others.count() as u64);
 }
+
+#[test]
+fn neighbours_keep_their_time_beside_changing_groups() {
+    const GROUPS: u32 = 46;
+    let group = |number| {
+        Event::Channel(NewChannel {
+            instance: A,
+            group: name(A, 1000 + number),
+            channel: name(A, 2000 + number),
+            engine: Engine::Compute,
+            process: process(A),
+        })
+    };
+    let mut bench = Bench::of_two([1, 1]);
+    for number in 0..GROUPS {
+        bench.event(group(number));
+    }
+    bench.run(1000 * MS, &[A, B]);
+    let before = bench.given(B);
+    for _ in 0..50 {
+        bench.event(group(GROUPS));
+        bench.run(20 * MS, &[A, B]);
+        bench.event(Event::Freed(name(A, 1000 + GROUPS)));
+        bench.run(20 * MS, &[A, B]);
+    }
+    let had = bench.given(B) - before;
+    assert!(had > 800 * MS, "{had} of 2 s");
+}
