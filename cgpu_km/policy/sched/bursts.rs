@@ -12,9 +12,10 @@
 use super::{
     authority::InstanceId,
     instance::SchedInstance,
-    rules::WHOLE,
+    rules::{BURST_DEFAULT, WHOLE},
     scheduler::Scheduler,
     time::{portion, Nanos, MS},
+    turn::OpenWindow,
 };
 use crate::uapi::Mode;
 
@@ -25,6 +26,13 @@ impl Scheduler {
     /// The most that an instance is ever owed.
     pub(super) fn burst_of(&self, instance: &SchedInstance) -> Nanos {
         instance.terms.burst.unwrap_or(self.rules.burst)
+    }
+
+    /// The burst by which the use of an instance is measured. One without a burst is measured as
+    /// the others are, or its use of late would be that of a moment.
+    fn use_span(&self, instance: &SchedInstance) -> Nanos {
+        let burst = self.burst_of(instance);
+        burst.max(self.rules.burst).max(BURST_DEFAULT)
     }
 
     /// The share at which the lag of an instance grows, in parts of [`WHOLE`]: among those that
@@ -102,7 +110,7 @@ impl Scheduler {
             let share = scheduler.lag_share(now, instance);
             let in_company = share < WHOLE && instance.is_around(now);
             let entitled = in_company.then(|| portion(passed, share, WHOLE));
-            Some((had, entitled, scheduler.burst_of(instance)))
+            Some((had, entitled, scheduler.use_span(instance)))
         };
         self.update_each(by, |instance, (had, entitled, burst)| {
             instance.recent_use.note(now, had, entitled, burst);
@@ -114,6 +122,24 @@ impl Scheduler {
         self.grow(now, used, |scheduler, instance| {
             scheduler.rules.cap(instance.terms.weight).is_none()
         });
+    }
+
+    /// Takes off the lag of an instance, that stopped in a window that its turn gave it, what it
+    /// would be owed anew while the others have their parts of the turn.
+    pub(super) fn had_its_turn(&mut self, now: Nanos, window: OpenWindow) {
+        let used = now.saturating_sub(window.since);
+        let turn = self.turn_length();
+        let by_turn = |i: &&SchedInstance| !i.lag.rules();
+        let Some(holder) = self.fleet.find(window.holder).filter(by_turn) else {
+            return;
+        };
+        let share = self.lag_share(now, holder);
+        let others = |time| portion(time, WHOLE.saturating_sub(share), WHOLE);
+        let most = others(portion(turn, share, WHOLE));
+        let ahead = others(used);
+        if let Some(holder) = self.fleet.find_mut(window.holder) {
+            holder.lag.get_ahead(ahead, most);
+        }
     }
 
     /// Limits each lag to the instance's burst, which may have been changed. An instance whose
@@ -160,7 +186,7 @@ impl Scheduler {
     /// A program that pauses between its steps and has its share nevertheless is owed nothing for
     /// the pauses: a service beside it would wait for it as if both left theirs.
     fn leaves_share(&self, now: Nanos, instance: &SchedInstance) -> bool {
-        let used = |i: &SchedInstance| i.recent_use.of_share(self.burst_of(i));
+        let used = |i: &SchedInstance| i.recent_use.of_share(self.use_span(i));
         let own = used(instance);
         let had_less = |i: &&SchedInstance| i.id != instance.id && used(i) < own;
         let mut those = self.fleet.competing().filter(had_less);
@@ -244,12 +270,12 @@ impl Scheduler {
         let Some(holder) = self.fleet.find(holder) else {
             return false;
         };
-        if holder.lag.rules() {
-            return false;
-        }
         let next = self.next_burst(now).and_then(|id| self.fleet.find(id));
         let next = next.filter(|next| next.lag.is_being_spent());
-        next.is_some_and(|next| next.terms.high_priority || !holder.terms.high_priority)
+        next.is_some_and(|next| match next.terms.high_priority {
+            true => !holder.terms.high_priority || !holder.lag.rules(),
+            false => !holder.terms.high_priority && !holder.lag.rules(),
+        })
     }
 
     /// How long the window of an instance that spends its lag may be: until that is used up, but

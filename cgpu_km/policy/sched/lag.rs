@@ -95,6 +95,12 @@ impl Lag {
         self.owed = self.owed.saturating_sub(signed(time));
     }
 
+    /// It had `time` before the others had theirs. It is never ahead of them by more than `most`.
+    pub(super) fn get_ahead(&mut self, time: Nanos, most: Nanos) {
+        let owed = self.owed.saturating_sub(signed(time));
+        self.owed = owed.max(self.owed.min(-signed(most)));
+    }
+
     /// Notes that its window outside of turns is over.
     pub(super) fn end_window(&mut self, now: Nanos) {
         self.had_until = Some(now);

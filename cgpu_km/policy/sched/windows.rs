@@ -127,17 +127,23 @@ impl Scheduler {
                 self.doubt.begin(now, DoubtReason::Silent);
             }
         }
-        if !idle {
+        let high_priority = self.is_high_priority(window.holder);
+        if high_priority {
+            // It may come back in this turn. So it is charged while it counts as at work: its lag
+            // does not grow by its own window.
+            self.close_window(now, false);
+            self.had_its_turn(now, window);
+        } else if !idle {
             self.end_window(now);
         }
         if let Some(holder) = self.fleet.find_mut(window.holder) {
-            // It loses the time that it does not use. But high priority may come back in this turn.
-            if !holder.terms.high_priority {
+            if !high_priority {
+                // It loses the time that it does not use.
                 holder.balance.forfeit();
             }
             holder.habits.gave_way(now, idle);
         }
-        if idle {
+        if idle && !high_priority {
             // Not switched off, because it does not compete.
             self.end_window(now);
         }
@@ -152,6 +158,11 @@ impl Scheduler {
             holder.lag.keep();
         }
         idle
+    }
+
+    fn is_high_priority(&self, id: InstanceId) -> bool {
+        let instance = self.fleet.find(id);
+        instance.is_some_and(|instance| instance.terms.high_priority)
     }
 
     /// Whether an instance that competes is switched off when its window ends.
@@ -228,10 +239,16 @@ impl Scheduler {
 
     /// Ends the window now and charges its time.
     pub(super) fn end_window(&mut self, now: Nanos) {
+        let holder = self.turn.open_window().map(|window| window.holder);
+        let off = holder.is_some_and(|holder| self.is_switched_off(holder));
+        self.close_window(now, off);
+    }
+
+    /// The same; `off`: its holder is switched off then.
+    fn close_window(&mut self, now: Nanos, off: bool) {
         let Some(window) = self.turn.end_window(now) else {
             return;
         };
-        let off = self.is_switched_off(window.holder);
         let end = if off {
             now.saturating_add(self.off_after())
         } else {

@@ -17,6 +17,7 @@ pub mod cases;
 pub mod driven;
 pub mod gpu;
 pub mod lab;
+pub mod pauses;
 pub mod services;
 pub mod serving;
 pub mod world;

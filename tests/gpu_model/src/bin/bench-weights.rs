@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How well shares hold on the model of a GPU: JSON lines, one a case, the same in every run.
 //!
-//! `bench-weights [--check] [shares|services]`: with `--check` it exits with 1 if a case is over
-//! its bound. The fields are described in README.md.
+//! `bench-weights [--check] [shares|services|pauses]`: with `--check` it exits with 1 if a case is
+//! over its bound. The fields are described in README.md.
 
 use std::{
     io::{self, BufWriter, Write},
@@ -11,12 +11,12 @@ use std::{
 
 use gpu_model::{
     cases::{self, Line},
-    services,
+    pauses, services,
 };
 
 fn main() -> io::Result<ExitCode> {
-    let has = |word| std::env::args().any(|arg| arg == word);
-    let check = has("--check");
+    let has = |word: &&str| std::env::args().any(|arg| arg == *word);
+    let check = has(&"--check");
     let mut out = BufWriter::new(io::stdout().lock());
     let (mut lines, mut over) = (0, 0);
     let mut failure = None;
@@ -28,11 +28,15 @@ fn main() -> io::Result<ExitCode> {
             failure.get_or_insert(e);
         }
     };
-    if !has("services") {
+    let all = !["shares", "services", "pauses"].iter().any(has);
+    if all || has(&"shares") {
         cases::all(&mut each);
     }
-    if !has("shares") {
+    if all || has(&"services") {
         services::all(&mut each);
+    }
+    if all || has(&"pauses") {
+        pauses::all(&mut each);
     }
     out.flush()?;
     if let Some(e) = failure {

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The cases of `make bench-weights` about neighbours of programs that pause for a moment: they
+//! keep their shares, whatever the weights and the policy.
+
+use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Rules, Terms};
+
+use crate::{
+    cases::{rounded, rules, weight, Line, DEEP, RMAPI},
+    driven::Driven,
+    serving::{serve, Tenant},
+    world::{Habit, LAUNCH},
+    Nanos, MS, US,
+};
+
+/// How long a case is measured.
+const LENGTH: Nanos = 20_000 * MS;
+/// The neighbour has at least this part of its share.
+const KEPT: f64 = 0.95;
+
+/// A program of short kernels that works for so many milliseconds and pauses for one.
+fn pausing(step: Nanos) -> Tenant {
+    Tenant::Steps {
+        habit: Habit {
+            kernel: 100 * US,
+            depth: 8,
+        },
+        step: step * MS,
+        pause: MS,
+        pace: LAUNCH,
+    }
+}
+
+/// The time of the last of these tenants, which always has work, beside the others.
+fn kept(name: &str, rules: Rules, tenants: &[(Tenant, Terms)], share: f64) -> Line {
+    let mut driven = Driven::new(Mechanisms::ALL, rules);
+    let came = serve(&mut driven, tenants, LENGTH);
+    let got = came.last().map_or(0.0, |last| last.ran);
+    let seconds = driven.world.now() as f64 / 1e9;
+    Line {
+        backend: RMAPI.name,
+        case: format!("{name}: what its neighbour has"),
+        wanted: vec![rounded(share)],
+        got: vec![rounded(got)],
+        error: rounded((share * KEPT / got.max(1e-3) - 1.0).max(0.0)),
+        bound: Some(0.0),
+        throughput: None,
+        calls_per_second: Some(rounded(driven.calls.len() as f64 / seconds)),
+        mode: None,
+    }
+}
+
+/// How long requests of high priority take, 99 %, beside a service that spends what it is owed.
+fn before_a_burst(request: Nanos, load: f64) -> Line {
+    const MOST_MS: f64 = 3.0;
+    let urgent = Tenant::Service {
+        request: MS,
+        load: 0.02,
+    };
+    let high = Terms {
+        high_priority: true,
+        ..weight(1)
+    };
+    let other = Tenant::Service { request, load };
+    let tenants = [
+        (urgent, high),
+        (other, weight(1)),
+        (Tenant::Saturated(DEEP), weight(1)),
+    ];
+    let mut driven = Driven::new(Mechanisms::ALL, rules(Policy::Weight, Period::Latency));
+    let came = serve(&mut driven, &tenants, LENGTH);
+    let got = came[0].quantile(0.99);
+    Line {
+        backend: RMAPI.name,
+        case: format!(
+            "high priority, 1 ms, beside a service of {} ms at {load}: 99 %, ms",
+            request / MS
+        ),
+        wanted: vec![MOST_MS],
+        got: vec![rounded(got)],
+        error: rounded((got / MOST_MS - 1.0).max(0.0)),
+        bound: Some(0.0),
+        throughput: None,
+        calls_per_second: None,
+        mode: None,
+    }
+}
+
+/// All cases about pauses.
+pub fn all(mut each: impl FnMut(Line)) {
+    let by_weight = rules(Policy::Weight, Period::Latency);
+    let deep = Tenant::Saturated(DEEP);
+    for weights in [[1, 1], [3, 1], [9, 1], [1, 3]] {
+        let [first, last] = weights;
+        let share = f64::from(last) / f64::from(first + last);
+        for step in [6, 20, 40] {
+            let name = format!("steps of {step} ms, weights {first}:{last}");
+            let tenants = [(pausing(step), weight(first)), (deep, weight(last))];
+            each(kept(&name, by_weight, &tenants, share));
+        }
+    }
+    let high = Terms {
+        high_priority: true,
+        ..weight(1)
+    };
+    let tenants = [(pausing(20), high), (deep, weight(1))];
+    each(kept(
+        "steps of 20 ms, high priority",
+        by_weight,
+        &tenants,
+        0.2,
+    ));
+    for load in [0.2, 0.4] {
+        each(before_a_burst(60 * MS, load));
+    }
+    let soft = rules(Policy::Soft, Period::Latency);
+    for step in [6, 14, 25] {
+        let name = format!("steps of {step} ms, policy weight-lazy");
+        let tenants = [(pausing(step), weight(1)), (deep, weight(1))];
+        each(kept(&name, soft, &tenants, 0.5));
+    }
+    let three = [
+        (pausing(20), weight(1)),
+        (deep, weight(1)),
+        (deep, weight(1)),
+    ];
+    each(kept(
+        "steps of 20 ms beside two",
+        by_weight,
+        &three,
+        1.0 / 3.0,
+    ));
+}
