@@ -14,8 +14,9 @@ use crate::nvidia::handle::{ClientHandle, ObjectHandle};
 pub struct InstanceId(pub u32);
 
 /// A channel group (`KEPLER_CHANNEL_GROUP_A`) or a channel, by its names in the driver. A channel
-/// that was allocated without a group has one of its own in the driver, which can be addressed
-/// through the channel's own handle.
+/// that was allocated without a group has one of its own in the driver, whose handle the driver
+/// chose (`kchannelConstruct_IMPL()`, kernel_channel.c). It goes by the channel's name here, and no
+/// call is made on it: a channel has none of a group's controls (g_kernel_channel_nvoc.c).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RmName {
     /// hClient.

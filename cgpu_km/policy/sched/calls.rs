@@ -244,7 +244,8 @@ impl Scheduler {
                 _ => instance.slice_us,
             };
             let own = |g: &&SchedGroup| {
-                g.owner == instance.id && g.engine == Engine::Compute && !g.is_leaving
+                let is_own = g.owner == instance.id && g.engine == Engine::Compute;
+                is_own && !g.is_leaving && !g.is_nameless
             };
             for group in self.fleet.groups().filter(own) {
                 let preempt = group.preempt && self.mechanisms.preempt;

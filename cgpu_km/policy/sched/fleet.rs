@@ -30,6 +30,8 @@ pub(super) struct SchedGroup {
     pub(super) preempt: bool,
     /// Its client is about to be freed: no call is made on it.
     pub(super) is_leaving: bool,
+    /// The driver made it for a channel that has none, and nobody can name it.
+    pub(super) is_nameless: bool,
 }
 
 /// A channel that the driver has just made, and its group.
@@ -204,6 +206,7 @@ impl Fleet {
                 retry: Retry::NEVER_FAILED,
                 preempt: false,
                 is_leaving: false,
+                is_nameless: new.group == new.channel,
             })?;
         }
         self.channels.push(SchedChannel {
@@ -281,7 +284,18 @@ impl Fleet {
 
     /// Compute groups of an instance.
     pub(super) fn count_compute_groups(&self, id: InstanceId) -> usize {
-        let own = |g: &&SchedGroup| g.owner == id && g.engine == Engine::Compute;
-        self.groups.iter().filter(own).count()
+        self.compute_groups(id).count()
+    }
+
+    /// The compute groups of an instance.
+    fn compute_groups(&self, id: InstanceId) -> impl Iterator<Item = &SchedGroup> {
+        let own = move |g: &&SchedGroup| g.owner == id && g.engine == Engine::Compute;
+        self.groups.iter().filter(own)
+    }
+
+    /// Whether an instance has compute groups, and each can be given a time slice.
+    pub(super) fn takes_slices(&self, id: InstanceId) -> bool {
+        let mut groups = self.compute_groups(id).peekable();
+        groups.peek().is_some() && groups.all(|group| !group.is_nameless)
     }
 }

@@ -80,9 +80,7 @@ impl Scheduler {
     fn slices_fit(&self) -> bool {
         let has = self.mechanisms;
         let fits = |i: &SchedInstance| {
-            i.habits.dense().is_some()
-                && !i.terms.high_priority
-                && self.fleet.count_compute_groups(i.id) > 0
+            i.habits.dense().is_some() && !i.terms.high_priority && self.fleet.takes_slices(i.id)
         };
         has.timeslice && has.switch && has.doorbell && self.fleet.competing().all(fits)
     }

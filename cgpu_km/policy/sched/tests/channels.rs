@@ -116,3 +116,25 @@ fn neighbours_keep_their_time_beside_changing_groups() {
     let had = bench.given(B) - before;
     assert!(had > 800 * MS, "{had} of 2 s");
 }
+
+#[test]
+fn channels_without_a_group_cost_nobody_slices() {
+    let mut bench = Bench::of_two([1, 1]);
+    let alone = [name(A, 700), name(A, 701)];
+    // As the driver answers a group's control on a channel.
+    bench.failing = Box::new(move |action, _| match action {
+        Action::SetTimeslice { group, .. } if alone.contains(group) => Err(CallError::Unsupported),
+        _ => Ok(()),
+    });
+    for channel in alone {
+        bench.event(Event::Channel(NewChannel {
+            instance: A,
+            group: channel,
+            channel,
+            engine: Engine::Compute,
+            process: process(A),
+        }));
+    }
+    bench.run(1000 * MS, &[A, B]);
+    assert!(bench.sched.mechanisms().timeslice);
+}

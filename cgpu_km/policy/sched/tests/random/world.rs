@@ -658,10 +658,11 @@ impl SchedWorld {
         let now = self.now;
         for member in &mut self.members {
             let channels = || self.channels.iter().filter(|c| c.owner == member.id);
+            // Of those that have a name in the driver.
             let groups = || {
-                self.groups
-                    .iter()
-                    .filter(|g| g.owner == member.id && g.engine == Engine::Compute)
+                let own = |g: &&Group| g.owner == member.id && g.engine == Engine::Compute;
+                let is_named = |g: &&Group| channels().all(|channel| channel.name != g.name);
+                self.groups.iter().filter(own).filter(is_named)
             };
             let right = if member.terms.suspended {
                 member.gate == Position::Shut
