@@ -54,6 +54,7 @@ impl Scheduler {
         let Self {
             fleet, switched, ..
         } = self;
+        let count = switched.len();
         let named = |c: &&mut SchedChannel| c.in_call || switched.contains(&c.name);
         for channel in fleet.channels_mut().filter(named) {
             if !core::mem::replace(&mut channel.in_call, false) {
@@ -64,7 +65,7 @@ impl Scheduler {
                 channel.retry.succeeded();
             } else {
                 channel.off = None;
-                channel.retry.failed_together(now);
+                channel.retry.failed_together(now, count);
             }
         }
     }

@@ -176,7 +176,7 @@ impl Scheduler {
             retry: None,
         };
         if self.switched.is_empty() {
-            found.retry = self.list_failed_channel(now, disable);
+            found.retry = self.list_failed_channels(now, disable);
         }
         found.what = (!self.switched.is_empty()).then_some(Action::Switch { disable });
         let action = self.take(found, wait)?;
@@ -201,10 +201,10 @@ impl Scheduler {
         }
     }
 
-    /// Lists the first channel to be switched whose last call failed; when to look again. Such
-    /// channels go one by one, so that the one at fault does not hinder the others.
-    fn list_failed_channel(&mut self, now: Nanos, disable: bool) -> Option<Nanos> {
-        let mut retry = None;
+    /// Lists channels to be switched whose last call failed; when to look again. They go by halves,
+    /// then by halves of these, until the one at fault is alone and does not hinder the others.
+    fn list_failed_channels(&mut self, now: Nanos, disable: bool) -> Option<Nanos> {
+        let (mut retry, mut most) = (None, SWITCH_MAX);
         for channel in self.fleet.channels() {
             if !is_to_be_switched(&self.fleet, channel, disable) || !channel.retry.has_failed() {
                 continue;
@@ -213,9 +213,15 @@ impl Scheduler {
                 retry = earlier(retry, channel.retry.at());
                 continue;
             }
+            let together = channel.retry.together();
+            if self.switched.is_empty() {
+                most = together;
+            }
+            if together < most || self.switched.len() >= most {
+                continue;
+            }
             // There is room: SWITCH_MAX places were reserved.
             let _ = self.switched.push(channel.name);
-            break;
         }
         retry
     }

@@ -138,3 +138,39 @@ fn channels_without_a_group_cost_nobody_slices() {
     bench.run(1000 * MS, &[A, B]);
     assert!(bench.sched.mechanisms().timeslice);
 }
+
+#[test]
+fn stale_channels_are_found_by_halves() {
+    const STALE: u32 = 130;
+    const CHANNELS: u32 = 64;
+    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
+    bench.instance(A, terms(1), CHANNELS - 1);
+    bench.instance(B, terms(1), 8);
+    // It is freed while it is switched off, each time.
+    bench.failing = Box::new(move |action, channels| match action {
+        Action::Switch { disable: true } if channels.contains(&name(A, STALE)) => {
+            Err(CallError::Gone)
+        }
+        _ => Ok(()),
+    });
+    bench.run(1000 * MS, &[A, B]);
+    let (calls, before) = (bench.calls(), [A, B].map(|id| bench.given(id)));
+    const TIMES: usize = 40;
+    for _ in 0..TIMES {
+        bench.event(Event::Freed(name(A, STALE)));
+        bench.event(Event::Channel(NewChannel {
+            instance: A,
+            group: name(A, 1),
+            channel: name(A, STALE),
+            engine: Engine::Compute,
+            process: process(A),
+        }));
+        bench.run(50 * MS, &[A, B]);
+    }
+    // Six halves fail and six are switched, beside those of three turns.
+    let calls = (bench.calls() - calls) / TIMES;
+    assert!(calls <= 20, "{calls} calls each time");
+    let [a, b] = [A, B].map(|id| bench.given(id));
+    let [a, b] = [a - before[0], b - before[1]];
+    assert!(b * 10 >= a * 9, "{a} {b}");
+}
