@@ -15,7 +15,7 @@ mod holders;
 mod installation;
 mod module;
 mod nodes;
-mod scene;
+pub(crate) mod scene;
 
 pub use scene::{Finding, FindingState, Scene};
 

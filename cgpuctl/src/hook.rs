@@ -153,8 +153,14 @@ fn create_runtime(
     let config = state
         .config()
         .map_err(|why| Failed::new(&state.id, why, Exit::Failed))?;
-    if !Environment(config.environment()).asks() {
+    // An image's environment adds nothing to what the operator has given.
+    if !Environment(config.environment()).asks() || config.has_instance() {
         return Ok(());
+    }
+    // Also where no GPU is named: NVIDIA's own CDI devices say so, and are the real ones.
+    let refused = |why| Failed::new(&state.id, why, Exit::Refused);
+    if let Some(why) = config.way_around() {
+        return Err(refused(why));
     }
     let problem = |problem: &Problem| Failed::problem(&state.id, problem);
     let control = host
@@ -163,14 +169,14 @@ fn create_runtime(
     let gpus = control
         .gpus()
         .map_err(|errno| problem(&Problem::explain(errno, &Facts::default())))?;
+    if let Some(why) = devices::loose_group(host.look(), state.pid, &gpus) {
+        return Err(refused(why));
+    }
     let wish = match wish(Environment(config.environment()), &gpus) {
         Ok(Some(wish)) => wish,
         Ok(None) => return Ok(()),
         Err(bad) => return Err(Failed::new(&state.id, bad, Exit::Usage)),
     };
-    if let Some(why) = config.way_around() {
-        return Err(Failed::new(&state.id, why, Exit::Refused));
-    }
     let name = instance_name(&state.id);
     let name = Name::new(name).ok_or_else(|| {
         let why = format!("{name:?} cannot be an instance's name: {NAME_RULE}");

@@ -194,6 +194,18 @@ check "a privileged container is refused" fails container --rm --privileged --en
 	--env NVIDIA_VISIBLE_DEVICES=0 $IMAGE /cgpu-guest --version
 check "with the reason" told "run it without --privileged"
 untold
+check "so is one with the real node, and no GPU by name" fails container --rm \
+	--device /dev/nvidia0 --env CGPU_MEM=1GiB --env NVIDIA_VISIBLE_DEVICES=void \
+	$IMAGE /cgpu-guest --version
+check "with the reason" told "the real /dev/nvidia0"
+run cgpuctl inst create given --gpu 0 --mem 3GiB
+run cgpuctl cdi generate --output /run/cdi/cgpu.json
+check "an image's settings add nothing to an instance of the operator" run container --rm \
+	--device cgpu.io/gpu=given --env CGPU_MEM=1GiB --env ALIYUN_COM_GPU_VISIBLE_DEVICES=0 \
+	$IMAGE /cgpu-guest inside --limit 3GiB
+run cgpuctl inst destroy given
+rm -f /run/cdi/cgpu.json
+untold
 check "too much is refused" fails container --rm --env CGPU_MEM=999GiB \
 	--env NVIDIA_VISIBLE_DEVICES=0 $IMAGE /cgpu-guest --version
 check "with the reason" told "take at most"

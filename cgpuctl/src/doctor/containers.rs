@@ -6,13 +6,13 @@
 //! engine let it open the instance's numbers alone. A process is one of a container with an
 //! instance when a single proxy node is mounted where it lives (`/proc/PID/mountinfo`).
 
-use super::scene::{process_name, processes, uvm_major, Finding, Scene, NVIDIA_MAJOR};
-use crate::{hook::devices::may_open, host::Look};
+use super::scene::{process_name, processes, Finding, Scene};
+use crate::{
+    hook::devices::{may_open, real_nodes},
+    host::Look,
+};
 use nix::errno::Errno;
 use std::{collections::BTreeMap, path::Path};
-
-/// `NV_MINOR_DEVICE_NUMBER_CONTROL_DEVICE` (nv-chardev-numbers.h).
-const CONTROL_MINOR: u64 = 255;
 
 /// Its number (capabilities(7), linux/capability.h).
 const CAP_SYS_ADMIN: u32 = 21;
@@ -45,13 +45,7 @@ pub(super) fn device_groups(scene: &Scene<'_>) -> Vec<Finding> {
             "no container has an instance now".to_owned(),
         )];
     }
-    let gpus = scene.gpus.as_deref().unwrap_or_default();
-    let minors = gpus.iter().map(|gpu| u64::from(gpu.minor));
-    let mut real: Vec<_> = minors
-        .chain([CONTROL_MINOR])
-        .map(|minor| (NVIDIA_MAJOR, minor))
-        .collect();
-    real.extend(uvm_major(files).map(|major| (major, 0)));
+    let real = real_nodes(files, scene.gpus.as_deref().unwrap_or_default());
     let examined = groups.iter().map(|(group, &pid)| {
         let mut open = Vec::new();
         let mut unknown = None;

@@ -2,7 +2,9 @@
 //! The input of a hook from its runtime: the container's state on stdin, and its configuration in
 //! the bundle (runtime-spec: `runtime.md`, `config.md`). Only what is needed of it.
 
+use super::settings::Environment;
 use crate::{error::Problem, host::PathError};
+use cgpu_uapi::CGPUFS_MOUNT;
 use serde::{de::DeserializeOwned, Deserialize};
 use std::{
     fs,
@@ -12,6 +14,10 @@ use std::{
 
 /// NVIDIA's major number: what the real GPUs' nodes have.
 const NVIDIA_MAJOR: i64 = 195;
+
+/// How the names of the NVIDIA Container Toolkit's hooks begin: nvidia-container-runtime-hook and,
+/// before 1.12, nvidia-container-toolkit. They open the device cgroup for the real GPU.
+const NVIDIA_HOOK: &str = "nvidia-container-";
 
 /// The state of a container.
 #[derive(Clone, Debug, Deserialize)]
@@ -32,6 +38,8 @@ pub(super) struct Config {
     process: Process,
     root: RootEntry,
     linux: Linux,
+    mounts: Vec<MountEntry>,
+    hooks: Hooks,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -51,6 +59,27 @@ struct RootEntry {
 struct Linux {
     devices: Vec<DeviceNode>,
     resources: Resources,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct MountEntry {
+    source: PathBuf,
+}
+
+/// The hooks that run before the container's own program.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Hooks {
+    prestart: Vec<HookEntry>,
+    create_runtime: Vec<HookEntry>,
+    create_container: Vec<HookEntry>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct HookEntry {
+    path: PathBuf,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -125,8 +154,53 @@ impl Config {
         &self.process.env
     }
 
+    /// Whether the operator has put an instance in already, by CDI or by hand: its host nodes or
+    /// its proxy nodes are there, which no image can bring.
+    pub(super) fn has_instance(&self) -> bool {
+        let is_host_node = |node: &DeviceNode| {
+            let path = node.path.to_str();
+            let rest = path.and_then(|path| path.strip_prefix("/dev/cgpu"));
+            rest.is_some_and(|rest| rest.starts_with(|c: char| c == '-' || c.is_ascii_digit()))
+        };
+        self.linux.devices.iter().any(is_host_node)
+            || self
+                .mounts
+                .iter()
+                .any(|mount| mount.source.starts_with(CGPUFS_MOUNT))
+    }
+
     /// Why an instance would hold nothing in this container: it reaches the real GPU anyway.
     pub(super) fn way_around(&self) -> Option<String> {
+        self.nvidia_hook().or_else(|| self.real_device())
+    }
+
+    /// The same by NVIDIA's own hook, which does nothing for `void` alone.
+    fn nvidia_hook(&self) -> Option<String> {
+        let Hooks {
+            prestart,
+            create_runtime,
+            create_container,
+        } = &self.hooks;
+        let mut hooks = prestart
+            .iter()
+            .chain(create_runtime)
+            .chain(create_container);
+        let hook = hooks.find(|hook| {
+            let name = hook.path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(NVIDIA_HOOK))
+        })?;
+        if Environment(self.environment()).is_void() {
+            return None;
+        }
+        Some(format!(
+            "NVIDIA's hook {} gives it the real GPU; take the hook away (no --gpus, no NVIDIA runtime, no file \
+             for it in hooks.d)",
+            hook.path.display()
+        ))
+    }
+
+    /// The same by its nodes and its device cgroup.
+    fn real_device(&self) -> Option<String> {
         // The last rule that speaks of NVIDIA's number decides, as in the kernel.
         let last = self.linux.resources.devices.iter().rev().find(|rule| {
             let kind = rule.kind.as_deref().unwrap_or("a");
@@ -178,10 +252,78 @@ mod tests {
     use std::path::Path;
 
     fn config(linux: &str) -> Config {
+        config_with("A=b", &format!(r#""linux": {linux}"#))
+    }
+
+    fn config_with(env: &str, members: &str) -> Config {
         let text = format!(
-            r#"{{"ociVersion": "1.2.0", "process": {{"env": ["A=b"]}}, "root": {{"path": "rootfs"}}, "linux": {linux}}}"#
+            r#"{{"ociVersion": "1.2.0", "process": {{"env": ["{env}"]}}, "root": {{"path": "rootfs"}}, {members}}}"#
         );
         serde_json::from_str(&text).expect("a configuration")
+    }
+
+    #[test]
+    fn instance_of_the_operator_is_recognised() {
+        for (members, found) in [
+            (
+                r#""linux": {"devices": [{"path": "/dev/cgpu3", "major": 511}]}"#,
+                true,
+            ),
+            (
+                r#""linux": {"devices": [{"path": "/dev/cgpu-web-ctl"}]}"#,
+                true,
+            ),
+            (
+                r#""mounts": [{"source": "/run/cgpu/dev/web/nvidia0"}]"#,
+                true,
+            ),
+            (r#""linux": {"devices": [{"path": "/dev/cgpuctl"}]}"#, false),
+            (
+                r#""mounts": [{"source": "/run/cgpu/device"}, {"destination": "/proc"}]"#,
+                false,
+            ),
+        ] {
+            assert_eq!(
+                config_with("A=b", members).has_instance(),
+                found,
+                "{members}"
+            );
+        }
+    }
+
+    #[test]
+    fn hooks_of_nvidia_are_found() {
+        for (hooks, found) in [
+            (
+                r#"{"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]}"#,
+                true,
+            ),
+            (
+                r#"{"prestart": [{"path": "/a"}, {"path": "/b/nvidia-container-toolkit"}]}"#,
+                true,
+            ),
+            (
+                r#"{"createRuntime": [{"path": "/b/nvidia-container-runtime-hook"}]}"#,
+                true,
+            ),
+            (
+                r#"{"createContainer": [{"path": "/b/nvidia-container-runtime-hook"}]}"#,
+                true,
+            ),
+            (
+                r#"{"createRuntime": [{"path": "/usr/sbin/cgpu-hook"}]}"#,
+                false,
+            ),
+            (
+                r#"{"poststop": [{"path": "/b/nvidia-container-runtime-hook"}]}"#,
+                false,
+            ),
+        ] {
+            let members = format!(r#""hooks": {hooks}"#);
+            let of = |env: &str| config_with(env, &members).way_around().is_some();
+            assert_eq!(of("NVIDIA_VISIBLE_DEVICES=0"), found, "{hooks}");
+            assert!(!of("NVIDIA_VISIBLE_DEVICES=void"), "{hooks}");
+        }
     }
 
     #[test]

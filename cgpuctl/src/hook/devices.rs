@@ -16,8 +16,10 @@ use crate::{
     },
     client::errno,
     container::HostNode,
+    doctor::scene::{uvm_major, NVIDIA_MAJOR},
     host::{Look, PathError},
 };
+use cgpu_uapi::Gpu;
 use nix::errno::Errno;
 use std::{
     fs::{self, File},
@@ -29,6 +31,32 @@ const ROOT: &str = "/sys/fs/cgroup";
 
 /// The folder of cgroup v1's device controller there.
 const V1: &str = "devices";
+
+/// The driver's major and control node (`NV_MAJOR_DEVICE_NUMBER` and
+/// `NV_MINOR_DEVICE_NUMBER_CONTROL_DEVICE`, nv-chardev-numbers.h).
+const CONTROL_NODE: (u64, u64) = (NVIDIA_MAJOR, 255);
+
+/// The numbers of the real nodes: of each GPU, of the control device, and of UVM where it is known.
+pub(crate) fn real_nodes(files: &dyn Look, gpus: &[Gpu]) -> Vec<(u64, u64)> {
+    let of_gpus = gpus.iter().map(|gpu| (NVIDIA_MAJOR, u64::from(gpu.minor)));
+    let uvm = uvm_major(files).map(|major| (major, 0));
+    of_gpus.chain([CONTROL_NODE]).chain(uvm).collect()
+}
+
+/// Why the control groups of a process do not keep it from the real nodes. The runtime has set them
+/// up by now, and NVIDIA's own hook may have opened them.
+pub(super) fn loose_group(files: &dyn Look, pid: i32, gpus: &[Gpu]) -> Option<String> {
+    let groups = files.read(Path::new(&format!("/proc/{pid}/cgroup"))).ok()?;
+    let open = real_nodes(files, gpus)
+        .into_iter()
+        .find(|&(major, minor)| matches!(may_open(files, &groups, major, minor), Ok(Some(true))));
+    open.map(|(major, minor)| {
+        format!(
+            "its device cgroup lets it open the real node {major}:{minor}; start it without --privileged, \
+             without NVIDIA's runtime or hook, and with a cgroup of its own"
+        )
+    })
+}
 
 /// Whether the control groups that a process is in let it read or write a character device, by the
 /// text of its `/proc/PID/cgroup`; `None`: they decide in a way that is not understood.

@@ -11,11 +11,11 @@
 //! | `CGPU_WEIGHT` | 1 to 100 |
 //! | `CGPU_POLICY` | number or name; must be the GPU's, which is for the host to set |
 //! | `ALIYUN_COM_GPU_MEM_DEV`, `_CONTAINER` | the limit is this share of the memory; both or none |
-//! | `ALIYUN_COM_GPU_VISIBLE_DEVICES` | GPUs, goes before NVIDIA's |
+//! | `ALIYUN_COM_GPU_VISIBLE_DEVICES` | GPUs, goes before NVIDIA's unless that is `void` |
 //! | `ALIYUN_COM_GPU_SCHD_WEIGHT` | weight, 1 to 100 |
 //! | `CUDA_DEVICE_MEMORY_LIMIT`, `_N` | limit, of the Nth GPU: `3g`, `3000m`, bytes; 0 is none |
 //! | `CUDA_DEVICE_SM_LIMIT` | a cap in percent; needs the policy `fixed`; 0 and 100 are none |
-//! | `NVIDIA_VISIBLE_DEVICES` | GPUs: `all`, indexes in PCI order or UUIDs |
+//! | `NVIDIA_VISIBLE_DEVICES` | GPUs: `all`, indexes in PCI order or UUIDs; `void`: no instance |
 //!
 //! A container without a memory setting gets no instance.
 
@@ -89,6 +89,12 @@ impl<'a> Environment<'a> {
         let limit = self.0.iter().any(|entry| entry.starts_with(MEMORY_LIMIT));
         !disabled && (self.get("CGPU_MEM").is_some() || share || limit)
     }
+
+    /// Whether NVIDIA's own variable says that the container gets no GPU by it. CDI files say so:
+    /// what gives the container a GPU is named elsewhere.
+    pub(super) fn is_void(self) -> bool {
+        self.get(NVIDIA_DEVICES) == Some("void")
+    }
 }
 
 const MEM_DEV: &str = "ALIYUN_COM_GPU_MEM_DEV";
@@ -129,7 +135,7 @@ fn chosen<'g>(environment: Environment<'_>, gpus: &'g [Gpu]) -> Result<Vec<&'g G
     let pick = |value: &str| -> Result<Vec<&'g Gpu>, String> {
         match value {
             "all" => return Ok(order.clone()),
-            "none" | "void" => return Ok(vec![]),
+            "none" => return Ok(vec![]),
             _ => {}
         }
         let mut picked: Vec<&Gpu> = Vec::new();
@@ -142,6 +148,10 @@ fn chosen<'g>(environment: Environment<'_>, gpus: &'g [Gpu]) -> Result<Vec<&'g G
         }
         Ok(picked)
     };
+    if environment.is_void() {
+        // An image can set the other variable, and must not undo what the operator's CDI file says.
+        return Ok(vec![]);
+    }
     for variable in [ALIYUN_DEVICES, NVIDIA_DEVICES] {
         if let Some(picked) = environment.read(variable, pick)? {
             return Ok(picked);
@@ -392,6 +402,8 @@ mod tests {
             "ALIYUN_COM_GPU_MEM_CONTAINER=3",
             "ALIYUN_COM_GPU_MEM_DEV=3",
             "CUDA_DEVICE_MEMORY_LIMIT=0 NVIDIA_VISIBLE_DEVICES=0",
+            "CUDA_DEVICE_MEMORY_LIMIT=0m NVIDIA_VISIBLE_DEVICES=0",
+            "CGPU_MEM=8GiB NVIDIA_VISIBLE_DEVICES=void ALIYUN_COM_GPU_VISIBLE_DEVICES=0",
             "CGPU_MEM=8GiB NVIDIA_VISIBLE_DEVICES=void",
             "CGPU_MEM= NVIDIA_VISIBLE_DEVICES=0",
         ] {

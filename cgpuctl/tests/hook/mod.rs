@@ -113,6 +113,61 @@ fn a_refused_container_is_told_and_leaves_nothing() {
 }
 
 #[test]
+fn image_settings_add_nothing_to_an_operators_instance() {
+    let image = ["CGPU_MEM=1GiB", "ALIYUN_COM_GPU_VISIBLE_DEVICES=0"];
+    let cdi = [image[0], image[1], "NVIDIA_VISIBLE_DEVICES=void"];
+    let node = r#"{"devices": [{"path": "/dev/cgpu3", "major": 511, "minor": 3}]}"#;
+    let mount = r#"{}, "mounts": [{"source": "/run/cgpu/dev/web/nvidia0"}]"#;
+    for (environment, linux) in [(&image[..], node), (&image, mount), (&cdi, "{}")] {
+        let host = Fake::new(1);
+        let (exit, said) = call(&host, "create-runtime", environment, linux);
+        assert_eq!((exit, said.as_str()), (Exit::Done, ""), "{linux}");
+        assert_eq!(host.names(), [], "{linux}");
+    }
+}
+
+#[test]
+fn real_gpu_is_refused_without_a_named_one() {
+    let void = [ASKS[0], "NVIDIA_VISIBLE_DEVICES=void"];
+    let node = r#"{"devices": [{"path": "/dev/nvidia0", "major": 195, "minor": 0}]}"#;
+    let hook = r#"{}, "hooks": {"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]}"#;
+    for (environment, linux, wanted, words) in [
+        (&void, node, Exit::Refused, "the real /dev/nvidia0"),
+        (&ASKS, hook, Exit::Refused, "nvidia-container-runtime-hook"),
+        (&void, hook, Exit::Done, ""),
+    ] {
+        let host = Fake::new(1);
+        let (exit, said) = call(&host, "create-runtime", environment, linux);
+        assert_eq!(exit, wanted, "{said}");
+        assert!(said.contains(words), "{said}");
+        assert_eq!(host.names(), []);
+    }
+}
+
+#[test]
+fn an_open_device_group_is_refused() {
+    let with_list = |list: &str| {
+        let host = Fake::new(1);
+        host.with(|s| {
+            let groups = format!("/proc/{}/cgroup", std::process::id());
+            s.texts.insert(groups.into(), "5:devices:/a\n".to_owned());
+            let file = "/sys/fs/cgroup/devices/a/devices.list";
+            s.texts.insert(file.into(), list.to_owned());
+        });
+        call(&host, "create-runtime", &ASKS, "{}")
+    };
+    for (list, words) in [
+        ("c 195:255 rw\n", "the real node 195:255"),
+        ("c 195:* rw\n", "the real node 195:0"),
+        // It goes on, and there are no proxy nodes on this host.
+        ("c 1:3 rwm\n", "taking /run/cgpu/dev"),
+    ] {
+        let (_, said) = with_list(list);
+        assert!(said.contains(words), "{said}");
+    }
+}
+
+#[test]
 fn an_instance_of_somebody_else_is_not_taken() {
     let host = Fake::new(1);
     done(&host, "inst create 0123456789ab --gpu 0 --mem 1GiB");
