@@ -86,8 +86,20 @@ impl<'a> Environment<'a> {
             .get("CGPU_DISABLE")
             .is_some_and(|v| v == "1" || v.eq_ignore_ascii_case("true"));
         let share = self.get(MEM_DEV).is_some() && self.get(MEM_CONTAINER).is_some();
-        let limit = self.0.iter().any(|entry| entry.starts_with(MEMORY_LIMIT));
-        !disabled && (self.get("CGPU_MEM").is_some() || share || limit)
+        !disabled && (self.get("CGPU_MEM").is_some() || share || self.has_memory_limit())
+    }
+
+    /// Whether one of HAMi's limits is set: the name alone or with a GPU's number behind it, and
+    /// not to 0, which is none.
+    fn has_memory_limit(self) -> bool {
+        let keys = self.0.iter().filter_map(|entry| entry.split_once('='));
+        keys.map(|(key, _)| key)
+            .filter(|key| {
+                let rest = key.strip_prefix(MEMORY_LIMIT);
+                let number = rest.and_then(|rest| rest.strip_prefix('_'));
+                rest == Some("") || number.is_some_and(|n| n.parse::<usize>().is_ok())
+            })
+            .any(|key| self.get(key).is_some_and(|value| value != "0"))
     }
 
     /// Whether NVIDIA's own variable says that the container gets no GPU by it. CDI files say so:
@@ -408,6 +420,32 @@ mod tests {
             "CGPU_MEM= NVIDIA_VISIBLE_DEVICES=0",
         ] {
             assert_eq!(of(line), Ok(None), "{line}");
+        }
+    }
+
+    #[test]
+    fn empty_or_zero_limits_ask_for_nothing() {
+        for (line, asks) in [
+            ("CUDA_DEVICE_MEMORY_LIMIT=", false),
+            ("CUDA_DEVICE_MEMORY_LIMIT=0", false),
+            (
+                "CUDA_DEVICE_MEMORY_LIMIT_1=0 CUDA_DEVICE_MEMORY_LIMIT=",
+                false,
+            ),
+            ("CUDA_DEVICE_MEMORY_LIMIT_HARD=1g", false),
+            ("CUDA_DEVICE_MEMORY_LIMITS=1g", false),
+            (
+                "CUDA_DEVICE_MEMORY_LIMIT=1g CUDA_DEVICE_MEMORY_LIMIT=0",
+                false,
+            ),
+            ("CUDA_DEVICE_MEMORY_LIMIT=1g", true),
+            (
+                "CUDA_DEVICE_MEMORY_LIMIT=0 CUDA_DEVICE_MEMORY_LIMIT_1=1g",
+                true,
+            ),
+        ] {
+            let entries: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(Environment(&entries).asks(), asks, "{line}");
         }
     }
 
