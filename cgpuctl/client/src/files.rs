@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Files of the host that other programs read at any time: they appear whole or not at all.
+//!
+//! A link stays, and the file that it leads to is written. Another thing than a file, such as
+//! `/dev/stdout` or `/dev/null`, is written to, never replaced and never removed.
 
 use crate::path_error::PathError;
-use nix::fcntl::{Flock, FlockArg};
+use nix::{
+    errno::Errno,
+    fcntl::{Flock, FlockArg},
+    unistd::geteuid,
+};
 use std::{
     collections::BTreeSet,
     ffi::OsString,
-    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions},
     io::{self, ErrorKind, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
@@ -26,7 +33,11 @@ pub fn replace_whole(path: &Path, text: &[u8]) -> Result<(), PathError> {
 
 /// Removes a file; that it is not there is no failure.
 pub fn remove(path: &Path) -> Result<(), PathError> {
-    match fs::remove_file(path) {
+    let place = Place::of(path).map_err(PathError::on("removing", path))?;
+    let Place::File(file) = place else {
+        return Ok(());
+    };
+    match fs::remove_file(file) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(PathError::on("removing", path)(e)),
         _ => Ok(()),
     }
@@ -57,15 +68,15 @@ pub fn lock_folder(folder: &Path) -> Result<Flock<File>, PathError> {
 
 /// A turn at writing a file, for one who asks at a time. Its lock is a file beside it that only the
 /// owner can open: whoever can open a file or a folder can lock it. It goes with the turn.
-pub struct FileTurn {
-    path: PathBuf,
-    /// Held open for the lock.
-    _lock: Flock<File>,
-}
+/// There is none at a thing that is no file.
+pub struct FileTurn(Option<(PathBuf, Flock<File>)>);
 
 impl FileTurn {
     /// Waits for the others' turns at the file.
     pub fn wait(file: &Path) -> Result<Self, PathError> {
+        let Place::File(file) = Place::of(file).map_err(PathError::on("locking", file))? else {
+            return Ok(Self(None));
+        };
         let mut name = file.file_name().unwrap_or_default().to_owned();
         name.push(".lock");
         let path = file.with_file_name(name);
@@ -80,7 +91,7 @@ impl FileTurn {
             let lock = locked.map_err(PathError::on("locking", &path))?;
             // The one before us has removed the file that we were waiting at.
             if lock.metadata().is_ok_and(|m| m.nlink() > 0) {
-                return Ok(Self { path, _lock: lock });
+                return Ok(Self(Some((path, lock))));
             }
         }
     }
@@ -88,16 +99,61 @@ impl FileTurn {
 
 impl Drop for FileTurn {
     fn drop(&mut self) {
-        // If it stays, the next one takes it.
-        let _ = fs::remove_file(&self.path);
+        if let Some((path, _lock)) = &self.0 {
+            // If it stays, the next one takes it.
+            let _ = fs::remove_file(path);
+        }
     }
+}
+
+/// The thing that a path leads to.
+enum Place {
+    /// A file that is there or can be made, at this path.
+    File(PathBuf),
+    /// A device, a pipe or the like.
+    Other,
+}
+
+impl Place {
+    fn of(path: &Path) -> io::Result<Self> {
+        let mut path = path.to_owned();
+        for _ in 0..LINKS_MAX {
+            match fs::symlink_metadata(&path) {
+                Ok(link) if link.is_symlink() && is_trusted(&link) => {}
+                Ok(other) if !other.is_symlink() && !other.is_file() && !other.is_dir() => {
+                    return Ok(Self::Other);
+                }
+                Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+                _ => return Ok(Self::File(path)),
+            }
+            // The links of `/proc/PID/fd` to what has no path are followed by the kernel alone.
+            if fs::metadata(&path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
+                return Ok(Self::Other);
+            }
+            let target = fs::read_link(&path)?;
+            path = path.parent().unwrap_or(Path::new("/")).join(target);
+        }
+        Err(Errno::ELOOP.into())
+    }
+}
+
+/// How many links lead to a file at most, as in the kernel (path_resolution(7)).
+const LINKS_MAX: u32 = 40;
+
+/// Whether a link may be followed. One that somebody else has put into `/tmp`, say, is replaced:
+/// this program may write where they may not.
+fn is_trusted(link: &Metadata) -> bool {
+    link.uid() == 0 || link.uid() == geteuid().as_raw()
 }
 
 /// Fills a file beside the path and gives it that name. Its own name ends in `.new`: container
 /// engines read files that end in `.json` or `.yaml`, and so do this project's journals.
 fn put(path: &Path, text: &[u8], permissions: Option<Permissions>) -> io::Result<()> {
+    let Place::File(path) = Place::of(path)? else {
+        return OpenOptions::new().write(true).open(path)?.write_all(text);
+    };
     let fresh = path.with_extension(format!("{}.new", std::process::id()));
-    let written = fill(&fresh, text, permissions).and_then(|()| fs::rename(&fresh, path));
+    let written = fill(&fresh, text, permissions).and_then(|()| fs::rename(&fresh, &path));
     if written.is_err() {
         // The failure to report is the other one.
         let _ = fs::remove_file(&fresh);
@@ -123,7 +179,16 @@ fn fill(path: &Path, text: &[u8], permissions: Option<Permissions>) -> io::Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::{
+        io::Read,
+        os::{
+            fd::AsRawFd,
+            unix::{
+                fs::{symlink, PermissionsExt},
+                net::UnixListener,
+            },
+        },
+    };
 
     /// A new folder, which goes away with this value.
     struct Scratch(std::path::PathBuf);
@@ -191,6 +256,55 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).expect("read"), "after");
         let mode = fs::metadata(&path).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o640);
+    }
+
+    #[test]
+    fn links_stay_and_lead_to_the_written_file() {
+        let scratch = Scratch::new("links");
+        let (link, file) = (scratch.0.join("link.json"), scratch.0.join("folder/a.json"));
+        make_folder(&scratch.0.join("folder")).expect("made");
+        symlink("folder/a.json", &link).expect("linked");
+        for text in ["new", "old"] {
+            write_whole(&link, text.as_bytes()).expect("written");
+            assert_eq!(fs::read_to_string(&file).expect("read"), text);
+        }
+        let turn = FileTurn::wait(&link).expect("free");
+        assert!(scratch.0.join("folder/a.json.lock").exists());
+        drop(turn);
+        remove(&link).expect("removed");
+        assert!(link.is_symlink() && !file.exists());
+        symlink("b", scratch.0.join("c")).expect("linked");
+        symlink("c", scratch.0.join("b")).expect("linked");
+        let failed = write_whole(&scratch.0.join("b"), b"text").expect_err("a loop");
+        assert_eq!(failed.errno, Errno::ELOOP);
+    }
+
+    #[test]
+    fn what_is_no_file_stays() {
+        let scratch = Scratch::new("other");
+        let (socket, null) = (scratch.0.join("socket"), scratch.0.join("null"));
+        let _listener = UnixListener::bind(&socket).expect("bound");
+        symlink("/dev/null", &null).expect("linked");
+        write_whole(&null, b"text").expect("written");
+        let failed = write_whole(&socket, b"text").expect_err("no socket can be opened");
+        assert_eq!(failed.errno, Errno::ENXIO);
+        for path in [&socket, &null, Path::new("/dev/null")] {
+            drop(FileTurn::wait(path).expect("none to wait for"));
+            remove(path).expect("left alone");
+        }
+        assert!(socket.exists() && null.is_symlink() && !null.is_file());
+        assert_eq!(scratch.names().len(), 2);
+    }
+
+    #[test]
+    fn a_pipe_of_stdout_is_written_to() {
+        let (reader, writer) = nix::unistd::pipe().expect("a pipe");
+        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        write_whole(Path::new(&path), b"text").expect("written");
+        drop(writer);
+        let mut said = String::new();
+        File::from(reader).read_to_string(&mut said).expect("read");
+        assert_eq!(said, "text");
     }
 
     #[test]
