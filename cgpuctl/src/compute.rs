@@ -49,6 +49,15 @@ pub fn doing(bits: u32) -> &'static str {
     }
 }
 
+/// Whether the rules of a GPU are those that it has from the start (`Rules::DEFAULT`,
+/// `cgpu_km/policy/sched/rules.rs`).
+pub fn has_default_rules(gpu: &uapi::GpuCompute) -> bool {
+    let numbers = (gpu.max_instances, gpu.priority_percent, gpu.burst_ms);
+    gpu.policy == Policy::Native.number()
+        && gpu.period == Period::Latency.number()
+        && numbers == (16, 80, 200)
+}
+
 /// An instance's own burst; `None`: that of its GPU.
 pub fn own_burst(burst_ms: u32) -> Option<u32> {
     (burst_ms != uapi::BURST_OF_GPU).then_some(burst_ms)

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     args::{policy, policy_numbers},
     capabilities::Capabilities,
-    compute::own_burst,
+    compute::{has_default_rules, own_burst},
     control::Control,
     error::{Facts, Failure, Problem},
     hook::journal::Owners,
@@ -432,7 +432,10 @@ fn saved(control: &dyn Control, instances: &[Instance]) -> Result<SavedFile, Pro
             burst_ms: compute.and_then(|s| own_burst(s.burst_ms)),
         })
     };
-    let used = |g: &&GpuCompute| instances.iter().any(|i| i.key.gpu_minor == g.minor);
+    // A GPU may be set up for containers, whose instances are not saved.
+    let is_saved = |g: &&GpuCompute| {
+        !has_default_rules(g) || instances.iter().any(|i| i.key.gpu_minor == g.minor)
+    };
     let gpu = |g: &GpuCompute| SavedGpu {
         gpu: address(g.minor),
         policy: Policy::name_of(g.policy).to_owned(),
@@ -445,7 +448,7 @@ fn saved(control: &dyn Control, instances: &[Instance]) -> Result<SavedFile, Pro
         gpu: control
             .gpu_compute()?
             .iter()
-            .filter(used)
+            .filter(is_saved)
             .map(gpu)
             .collect(),
         instance: instances.iter().map(instance).collect::<Result<_, _>>()?,

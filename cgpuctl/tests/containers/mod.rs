@@ -398,6 +398,26 @@ fn an_instance_of_a_container_is_not_saved() {
 }
 
 #[test]
+fn policies_are_saved_without_own_instances() {
+    for (line, wanted) in [
+        ("gpu set-policy 1 fixed", true),
+        ("gpu set-policy 1 native --period throughput", true),
+        ("gpu set-policy 1 native --burst 30", true),
+        ("gpu set-policy 1 native", false),
+    ] {
+        let host = Fake::new(2);
+        done(&host, "gpu set-policy 0 native");
+        done(&host, line);
+        let said = done(&host, "inst save");
+        assert!(said.ends_with("0 instances\n"), "{said}");
+        let file = host.path_of("/etc/cgpu/instances.toml");
+        let text = std::fs::read_to_string(file).expect("saved");
+        assert_eq!(text.contains("0000:2a:00.0"), wanted, "{line}: {text}");
+        assert!(!text.contains("0000:29:00.0"), "{line}: {text}");
+    }
+}
+
+#[test]
 fn an_instance_of_a_pod_is_not_saved() {
     let uid = "7b2ea4b2-0000-4000-8000-00000000000f";
     let host = busy_host().file(&format!("/run/cgpu/dra/claims/{uid}.json"), "{}");
