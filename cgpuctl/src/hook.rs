@@ -36,7 +36,7 @@ use crate::{
     installation::{find, lists::Capability},
 };
 use bundle::{instance_name, Config, ContainerState};
-use cgpu_uapi::{text, Gpu, Instance, InstanceCreate, InstanceKey, Name, NAME_RULE};
+use cgpu_uapi::{text, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, Name, NAME_RULE};
 use clap::{Parser, Subcommand};
 use journal::{began, Journal, JournalEntry};
 use nix::{
@@ -44,7 +44,7 @@ use nix::{
     sched::{setns, CloneFlags},
 };
 use root::{Kind, Root};
-use settings::{wish, Environment, Wish};
+use settings::{wish, Environment};
 use std::{
     fs::File,
     io::{Read, Write},
@@ -52,6 +52,7 @@ use std::{
     thread::sleep,
     time::Duration,
 };
+use zerocopy::FromZeros;
 
 /// Give containers instances as their environment asks: called by podman, crun, runc and CRI-O.
 ///
@@ -191,15 +192,28 @@ fn create_runtime(
     ) {
         return Err(problem(&Problem::NameTaken));
     }
-    let entry = JournalEntry {
+    let mut entry = JournalEntry {
         container: state.id.clone(),
         instance: name.as_str().unwrap_or_default().to_owned(),
         gpus: wish.gpus.iter().map(|(minor, _)| *minor).collect(),
+        ids: None,
         pid: state.pid,
         began: began(state.pid).unwrap_or_default(),
     };
     journal.add(&entry).map_err(|e| problem(&e.into()))?;
-    let made = give(host, &*control, &state, &config, &gpus, name, &wish);
+    let requests = wish
+        .gpus
+        .iter()
+        .map(|&(minor, limit)| request(InstanceKey::new(name, minor), limit, wish.weight));
+    let made = host
+        .mount_cgpufs()
+        .map_err(|e| problem(&e.into()))
+        .and_then(|_| {
+            let requests = requests.collect();
+            let made = make(&*control, &journal, &mut entry, requests, wish.host_mem);
+            made.map_err(|failure| Failed::new(&state.id, &failure, failure.problem.exit()))
+        })
+        .and_then(|()| give(host, &*control, &state, &config, &gpus, name));
     if made.is_err() && remove(&*control, &entry, TRIES).is_ok() {
         // The journal finds the rest of it.
         let _ = journal.strike(&entry.container);
@@ -211,7 +225,25 @@ fn create_runtime(
     Ok(())
 }
 
-/// Makes the instance and puts it into the container. Tells why that does not last, if so.
+/// Makes the instances of an entry and writes their numbers down.
+fn make(
+    control: &dyn Control,
+    journal: &Journal,
+    entry: &mut JournalEntry,
+    requests: Vec<InstanceCreate>,
+    host_mem: Option<u64>,
+) -> Result<(), Failure> {
+    let made = create_all(control, requests, host_mem).inspect_err(|failure| {
+        if failure.problem == Problem::NameTaken {
+            // Somebody was faster, and what has the name is theirs.
+            entry.ids = Some(vec![]);
+        }
+    })?;
+    entry.ids = Some(made.iter().map(|request| request.id).collect());
+    Ok(journal.add(entry)?)
+}
+
+/// Puts the instance into the container. Tells why that does not last, if so.
 fn give(
     host: &dyn Host,
     control: &dyn Control,
@@ -219,16 +251,8 @@ fn give(
     config: &Config,
     gpus: &[Gpu],
     name: Name,
-    wish: &Wish,
 ) -> Result<Option<String>, Failed> {
     let problem = |problem: Problem| Failed::problem(&state.id, &problem);
-    host.mount_cgpufs().map_err(|e| problem(e.into()))?;
-    let requests = wish
-        .gpus
-        .iter()
-        .map(|&(minor, limit)| request(InstanceKey::new(name, minor), limit, wish.weight));
-    create_all(control, requests.collect(), wish.host_mem)
-        .map_err(|failure| Failed::new(&state.id, &failure, failure.problem.exit()))?;
     let instances = tenant(control, &name).map_err(problem)?;
     let tenant = Tenant { name, instances };
     enter(host, state, config, gpus, &tenant).map_err(|e| problem(e.into()))
@@ -301,11 +325,21 @@ fn poststop(host: &dyn Host, input: &mut dyn Read, err: &mut dyn Write) -> Resul
         // No container ever had an instance of ours; that is all there is to see without root, too.
         return Ok(());
     }
-    let journal = open_journal(host).map_err(|e| problem(e.into()))?;
-    let entries = journal.entries();
-    let Some(entry) = entries.iter().find(|e| e.container == state.id) else {
-        return Ok(());
+    let mut tries = 0;
+    let (journal, entry) = loop {
+        let journal = open_journal(host).map_err(|e| problem(e.into()))?;
+        let entries = journal.entries();
+        match entries.into_iter().find(|e| e.container == state.id) {
+            None => return Ok(()),
+            Some(entry) if !entry.lives() => break (journal, entry),
+            // Another engine has a container of this id, and it goes on.
+            Some(_) if tries == TRIES => return Ok(()),
+            Some(_) => tries += 1,
+        }
+        drop(journal);
+        sleep(PAUSE);
     };
+    let entry = &entry;
     let control = match host.control() {
         // The instances went with the module.
         Err(errno) if matches!(Problem::open(errno), Problem::NotLoaded) => None,
@@ -372,15 +406,17 @@ pub(crate) fn lend(
     if !matches!(tenant(control, &name), Err(Problem::NoSuchInstance { .. })) {
         return Err(Problem::NameTaken.into());
     }
-    let entry = JournalEntry {
+    let mut entry = JournalEntry {
         container: format!("process-{pid}"),
         instance: name.as_str().unwrap_or_default().to_owned(),
         gpus: requests.iter().map(|r| r.key.gpu_minor).collect(),
+        ids: None,
         pid,
         began: began(pid).unwrap_or_default(),
     };
     journal.add(&entry)?;
-    if let Err(failure) = create_all(control, requests, host_mem) {
+    if let Err(failure) = make(control, &journal, &mut entry, requests, host_mem) {
+        remove(control, &entry, TRIES)?;
         journal.strike(&entry.container)?;
         return Err(failure);
     }
@@ -408,7 +444,7 @@ enum Busy {
 /// time: other containers wait for the journal meanwhile, so none is waited for.
 fn remove_gone(control: &dyn Control, journal: &Journal, busy: Busy, err: &mut dyn Write) {
     for entry in journal.entries() {
-        if began(entry.pid) == Some(entry.began) {
+        if entry.lives() {
             continue;
         }
         let removed = match remove(control, &entry, 0) {
@@ -433,10 +469,14 @@ fn remove(control: &dyn Control, entry: &JournalEntry, more: u32) -> Result<(), 
     let Some(name) = Name::new(&entry.instance) else {
         return Ok(());
     };
-    for &minor in &entry.gpus {
+    for (minor, id) in entry.instances() {
+        let key = InstanceKey::new(name, minor);
+        if id.is_some_and(|id| is_another(control, key, id)) {
+            continue;
+        }
         let mut tries = 0;
         loop {
-            match control.destroy(&InstanceKey::new(name, minor)) {
+            match control.destroy(&key) {
                 Ok(()) | Err(Errno::ENOENT | Errno::ENXIO) => break,
                 // The kernel closes the files of a process that was killed a little later.
                 Err(Errno::EBUSY) if tries < more => {
@@ -451,4 +491,11 @@ fn remove(control: &dyn Control, entry: &JournalEntry, more: u32) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// Whether the name has gone to another instance since.
+fn is_another(control: &dyn Control, key: InstanceKey, id: u32) -> bool {
+    let mut request = InstanceGet::new_zeroed();
+    request.key = key;
+    control.get(&mut request).is_ok() && request.instance.id != id
 }

@@ -28,10 +28,39 @@ pub(super) struct JournalEntry {
     pub(super) instance: String,
     /// Minors of its GPUs.
     pub(super) gpus: Vec<u32>,
+    /// The number of its instance on each of them. Not known before the instance is made, and in
+    /// entries of earlier releases; then whatever has the name counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ids: Option<Vec<u32>>,
     /// The container's first process.
     pub(super) pid: i32,
     /// When that process began, in clock ticks since boot: numbers are used again.
     pub(super) began: u64,
+}
+
+impl JournalEntry {
+    /// The minor of each GPU, and the number of the instance there if it is known.
+    pub(super) fn instances(&self) -> Vec<(u32, Option<u32>)> {
+        match &self.ids {
+            None => self.gpus.iter().map(|minor| (*minor, None)).collect(),
+            Some(ids) => {
+                let pairs = self.gpus.iter().zip(ids);
+                pairs.map(|(minor, id)| (*minor, Some(*id))).collect()
+            }
+        }
+    }
+
+    /// Whether an instance is one of this entry: a later one of its name is somebody else's.
+    fn has(&self, instance: &Instance) -> bool {
+        let ids = self.ids.as_ref();
+        instance.key.name.as_str() == Some(&self.instance)
+            && ids.is_none_or(|ids| ids.contains(&instance.id))
+    }
+
+    /// Whether the container's first process is there.
+    pub(super) fn lives(&self) -> bool {
+        began(self.pid) == Some(self.began)
+    }
 }
 
 /// The journal, for one hook at a time.
@@ -124,7 +153,7 @@ impl Owners {
     /// Whether an instance goes with a container or a pod.
     pub(crate) fn have(&self, instance: &Instance) -> bool {
         let name = instance.key.name.as_str().unwrap_or_default();
-        self.entries.iter().any(|entry| entry.instance == name) || self.pods.have(name)
+        self.entries.iter().any(|entry| entry.has(instance)) || self.pods.have(name)
     }
 }
 
@@ -153,6 +182,7 @@ mod tests {
             container: container.to_owned(),
             instance: "i".to_owned(),
             gpus: vec![0, 1],
+            ids: Some(vec![3, 4]),
             pid: 1,
             began: 2,
         };
@@ -171,6 +201,15 @@ mod tests {
             fs::remove_file(folder.join("c.json")).expect("removed");
         }
         assert!(!folder.exists(), "an empty journal leaves no folder");
+    }
+
+    #[test]
+    fn entries_without_numbers_stay_readable() {
+        let old = r#"{"container": "c", "instance": "i", "gpus": [0, 1], "pid": 1, "began": 2}"#;
+        let entry: JournalEntry = serde_json::from_str(old).expect("an entry");
+        assert_eq!(entry.instances(), [(0, None), (1, None)]);
+        let text = serde_json::to_string(&entry).expect("JSON");
+        assert!(!text.contains("ids"), "{text}");
     }
 
     #[test]

@@ -200,6 +200,45 @@ fn the_next_call_removes_a_containers_remains() {
 }
 
 #[test]
+fn a_later_instance_of_the_name_stays() {
+    let entry = |id: u32| {
+        format!(
+            r#"{{"container": "{ID}", "instance": "infer", "gpus": [0], "ids": [{id}], "pid": 1, "began": 1}}"#
+        )
+    };
+    for point in ["collect", "poststop"] {
+        for (own, id) in [(true, 5), (false, 99)] {
+            let host = busy_host().file(&format!("/run/cgpu/hook/{ID}.json"), &entry(id));
+            let there = |host: &Fake| host.names().iter().any(|(name, _)| name == "infer");
+            let saved = done(&host, "inst save");
+            assert_eq!(saved.ends_with("2 instances\n"), own, "{saved}");
+            let (exit, said) = call(&host, point, &[], "{}");
+            assert_eq!((exit, said.as_str()), (Exit::Done, ""));
+            assert_eq!(there(&host), !own, "{point}");
+            assert!(!host.path_of("/run/cgpu/hook").exists(), "{point}");
+        }
+    }
+}
+
+#[test]
+fn living_container_keeps_its_instance() {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("read");
+    let (_, rest) = stat.rsplit_once(')').expect("a name");
+    let began = rest.split_whitespace().nth(19).expect("22 fields");
+    let pid = std::process::id();
+    let entry = format!(
+        r#"{{"container": "{ID}", "instance": "infer", "gpus": [0], "pid": {pid}, "began": {began}}}"#
+    );
+    let host = busy_host().file(&format!("/run/cgpu/hook/{ID}.json"), &entry);
+    for point in ["poststop", "collect"] {
+        let (exit, said) = call(&host, point, &[], "{}");
+        assert_eq!((exit, said.as_str()), (Exit::Done, ""));
+        assert_eq!(host.names().len(), 3, "{point}");
+    }
+    assert!(host.path_of(&format!("/run/cgpu/hook/{ID}.json")).exists());
+}
+
+#[test]
 fn instance_in_use_stays_for_next_time() {
     let host = with_gone(busy_host());
     host.with(|s| s.instances.iter_mut().for_each(|i| i.open_files = 1));
