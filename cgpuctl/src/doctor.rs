@@ -29,6 +29,7 @@ pub const CHECKS: &[fn(&Scene<'_>) -> Vec<Finding>] = &[
     cgpufs::mount,
     nodes::permissions,
     nodes::modify_device_files,
+    nodes::uvm,
     holders::foreign,
     containers::device_groups,
     installation::hook,

@@ -118,8 +118,8 @@ pub enum Problem {
     NameTaken,
     /// [`Cause::DriverMissing`].
     #[error(
-        "the NVIDIA driver is not loaded or does not answer; load it (nvidia-smi must work) \
-         and try again"
+        "the NVIDIA driver is not loaded or does not answer; load it (nvidia-smi must work), make \
+         /dev/nvidia-uvm with `nvidia-modprobe -u -c 0`, and try again"
     )]
     DriverMissing,
     /// [`Cause::UnknownDriver`].

@@ -337,6 +337,28 @@ fn nodes_that_nobody_makes_are_found() {
 }
 
 #[test]
+fn missing_or_wrong_uvm_node_is_found() {
+    let path = "/dev/nvidia-uvm";
+    for (major, devices, found) in [
+        (None, "509 nvidia-uvm\n", "not there"),
+        (None, "", "not there"),
+        (Some(508), "509 nvidia-uvm\n", "508:0"),
+        (Some(509), "", "509:0, nvidia-uvm is not loaded"),
+    ] {
+        let fake = sound();
+        fake.with(|s| s.statuses.remove(Path::new(path)));
+        if let Some(major) = major {
+            status(&fake, path, node(DEVTMPFS, major, 0, 0o600));
+        }
+        text(&fake, "/proc/devices", devices);
+        let bad = only(&fake);
+        assert_eq!((bad.check, bad.state), ("uvm", FindingState::Failed));
+        assert_eq!(bad.found, found);
+        assert!(bad.fix.ends_with("nvidia-modprobe -u -c 0"), "{}", bad.fix);
+    }
+}
+
+#[test]
 fn a_mount_point_that_others_can_enter_fails() {
     let fake = sound();
     fake.with(|s| {

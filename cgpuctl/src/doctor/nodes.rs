@@ -9,6 +9,7 @@ use std::path::Path;
 
 const DEV: &str = "/dev";
 const CONTROL: &str = "/dev/nvidiactl";
+const UVM: &str = "/dev/nvidia-uvm";
 /// The file in which the driver tells its libraries (`nv_procfs_read_params()` in
 /// kernel-open/nvidia/nv-procfs.c).
 const PARAMS: &str = "/proc/driver/nvidia/params";
@@ -81,5 +82,29 @@ pub(super) fn modify_device_files(scene: &Scene<'_>) -> Vec<Finding> {
         ),
         Some(value) => finding(&format!("ModifyDeviceFiles: {value}")),
         None => finding("no such line").unknown("the driver is not one that is known"),
+    }]
+}
+
+/// The UVM node is there and leads to the UVM device. The module opens it by its path for each
+/// instance, and nvidia-smi neither loads nvidia-uvm nor makes the node.
+pub(super) fn uvm(scene: &Scene<'_>) -> Vec<Finding> {
+    let files = scene.files();
+    let registered = uvm_major(files);
+    let node = files.status(Path::new(UVM)).ok();
+    let node = node.filter(|status| status.is_char_device);
+    let found = match (&node, registered) {
+        (None, _) => "not there".to_owned(),
+        (Some(node), None) => format!("{}:{}, nvidia-uvm is not loaded", node.major, node.minor),
+        (Some(node), _) => format!("{}:{}", node.major, node.minor),
+    };
+    let wanted = registered.map_or("the UVM device's number".to_owned(), |major| {
+        format!("{major}:0")
+    });
+    let is_right = node.is_some_and(|node| Some(node.major) == registered && node.minor == 0);
+    let finding = Finding::ok("uvm", UVM, found, wanted);
+    vec![if is_right {
+        finding
+    } else {
+        finding.failed("no instance can be made without it: nvidia-modprobe -u -c 0")
     }]
 }
