@@ -287,6 +287,8 @@ fn each_command_prints_its_golden() {
     golden("status_assumed", assumed, "status");
     golden("status_driver_missing", driverless, "status");
     golden("gpu_list_driver_missing", driverless, "gpu list");
+    let unknown = || Fake::new(0).fail(Op::Gpus, 0, errno(Cause::UnknownDriver));
+    golden("status_driver_unknown", unknown, "status");
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn once(host: &dyn Host) -> Result<String, Problem> {
     let control = target::open(host)?;
     let (version, gpus) = match info::driver(&*control) {
         // Instances outlive the driver, and so do their figures.
-        Err(Problem::DriverMissing) => (control.version()?, vec![]),
+        Err(Problem::DriverMissing | Problem::UnknownDriver) => (control.version()?, vec![]),
         read => read?,
     };
     let instances = inst_list::all(&*control)?;

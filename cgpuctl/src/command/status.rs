@@ -26,8 +26,10 @@ pub(crate) struct Status;
 /// The module's records, and the mount.
 struct Seen {
     version: Version,
-    /// None while the driver is away.
+    /// None while the driver is away, or where it is not known.
     gpus: Option<Vec<Gpu>>,
+    /// The driver answers, and the module does not know its branch.
+    is_unknown: bool,
     instances: Vec<Instance>,
     gpu_compute: Vec<GpuCompute>,
     instance_compute: Vec<InstanceCompute>,
@@ -86,9 +88,10 @@ impl Verb for Status {
 fn look(host: &dyn Host) -> Result<Seen, Problem> {
     let control = target::open(host)?;
     // Before the version: looking for GPUs is what makes the module ask the driver for its own.
-    let gpus = match control.gpus().map_err(Problem::from) {
-        Ok(gpus) => Some(gpus),
-        Err(Problem::DriverMissing) => None,
+    let (gpus, is_unknown) = match control.gpus().map_err(Problem::from) {
+        Ok(gpus) => (Some(gpus), false),
+        Err(Problem::DriverMissing) => (None, false),
+        Err(Problem::UnknownDriver) => (None, true),
         Err(problem) => return Err(problem),
     };
     let mounts = host.cgpufs_mounts()?;
@@ -101,6 +104,7 @@ fn look(host: &dyn Host) -> Result<Seen, Problem> {
             vec![]
         },
         gpus,
+        is_unknown,
         instance_compute: control.instance_compute()?,
         mounted: mounts.iter().any(|path| path == Path::new(CGPUFS_MOUNT)),
     })
@@ -114,7 +118,7 @@ fn members(seen: &Seen) -> StatusMembers {
             abi_version: version.abi,
         },
         driver: DriverMembers {
-            loaded: seen.gpus.is_some(),
+            loaded: seen.gpus.is_some() || seen.is_unknown,
             version: known(&version.driver),
             branch: Some(version.branch).filter(|branch| *branch != 0),
             branch_assumed: version.branch_assumed != 0,
@@ -150,7 +154,14 @@ fn text_of(seen: &Seen, driver: &DriverMembers) -> String {
     };
     let head = pairs(&[
         ("module", module),
-        ("NVIDIA driver", driver_text(driver)),
+        (
+            "NVIDIA driver",
+            if seen.is_unknown {
+                "of a branch that cgpu_km does not know: no instance can be made".to_owned()
+            } else {
+                driver_text(driver)
+            },
+        ),
         ("proxy nodes", nodes),
     ]);
     format!(

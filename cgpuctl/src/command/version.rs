@@ -45,11 +45,11 @@ impl Verb for Version {
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
         // Without the module or the rights to ask it the tool's own version is still an answer.
         let read = match target::open(host) {
-            Ok(control) => match info::driver(&*control) {
-                Ok((version, _)) => Some(version),
-                Err(Problem::DriverMissing) => Some(control.version()?),
-                Err(problem) => return Err(problem.into()),
-            },
+            // A driver that is missing or not known is the reason why somebody asks.
+            Ok(control) => Some(match info::driver(&*control) {
+                Ok((version, _)) => version,
+                Err(_) => control.version()?,
+            }),
             Err(Problem::NotLoaded | Problem::NotPermitted) => None,
             Err(problem) => return Err(problem.into()),
         };

@@ -43,6 +43,10 @@ fn the_tool_has_a_version_without_the_module() {
     let driverless = Fake::new(0).fail(Op::Gpus, 0, errno(Cause::DriverMissing));
     assert!(done(&driverless, "version").contains("not known"));
     assert!(done(&driverless, "version").contains("module         0.1.0"));
+    for cause in [Cause::UnknownDriver, Cause::NoKernelInterface] {
+        let host = Fake::new(1).fail(Op::Gpus, 0, errno(cause));
+        assert!(done(&host, "version").contains("module         0.1.0"));
+    }
 }
 
 #[test]

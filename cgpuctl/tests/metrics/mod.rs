@@ -76,12 +76,14 @@ fn a_parser_of_prometheus_reads_the_figures() {
 
 #[test]
 fn instances_are_reported_without_the_driver() {
-    let host = busy_host().fail(Op::Gpus, 0, errno(Cause::DriverMissing));
-    let page = done(&host, "metrics");
-    assert!(
-        page.contains("cgpu_instance_weight{instance=\"train\""),
-        "{page}"
-    );
+    for cause in [Cause::DriverMissing, Cause::UnknownDriver] {
+        let host = busy_host().fail(Op::Gpus, 0, errno(cause));
+        let page = done(&host, "metrics");
+        assert!(
+            page.contains("cgpu_instance_weight{instance=\"train\""),
+            "{page}"
+        );
+    }
     fails(
         &Fake::new(1).fail(Op::Open, 0, Errno::ENOENT),
         "metrics",
