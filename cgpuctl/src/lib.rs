@@ -37,6 +37,7 @@ pub mod text;
 pub mod verb;
 
 use exit::Exit;
+use output::Layout;
 use std::io::{ErrorKind, Write};
 
 /// Runs a command: its result to `out`, warnings and errors to `err`.
@@ -48,9 +49,9 @@ pub fn run(
 ) -> Exit {
     let verb = cli.verb();
     let json = cli.json || verb.wants_json();
-    let result = match verb.stay(host, json, err) {
-        Some(ended) => ended.map(|()| output::Report::default()),
-        None => verb.run(host),
+    let (result, layout) = match verb.stay(host, json, err) {
+        Some(ended) => (ended.map(|()| output::Report::default()), Layout::Line),
+        None => (verb.run(host), Layout::Pretty),
     };
     let (text, exit) = match result.map_err(|failure| failure.during(|| verb.attempt())) {
         Ok(report) => {
@@ -58,16 +59,16 @@ pub fn run(
                 // Nothing is left to tell it to if stderr is closed.
                 let _ = writeln!(err, "cgpuctl: warning: {warning}");
             }
-            let text = if json {
-                report.json + "\n"
-            } else {
-                report.text
+            let text = match json {
+                true if report.json.is_empty() => String::new(),
+                true => report.json + "\n",
+                false => report.text,
             };
             (text, report.exit)
         }
         Err(failure) => {
             let _ = writeln!(err, "cgpuctl: {failure}");
-            let json = match output::failure(&failure) {
+            let json = match output::failure(&failure, layout) {
                 Ok(object) if json => object + "\n",
                 _ => String::new(),
             };

@@ -78,12 +78,29 @@ impl Report {
     }
 }
 
+/// How a JSON object is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// For readers, in many lines.
+    Pretty,
+    /// One line, as each of those that a command has printed before it.
+    Line,
+}
+
 /// The JSON object of a failure.
-pub fn failure(failure: &Failure) -> Result<String, Problem> {
+pub fn failure(failure: &Failure, layout: Layout) -> Result<String, Problem> {
     let error = ErrorMembers {
         cause: failure.problem.slug(),
         exit_code: failure.problem.exit().code(),
         message: failure.to_string(),
     };
-    Ok(Report::new(ErrorObject { error }, String::new())?.json)
+    let document = Document {
+        schema: SCHEMA,
+        body: ErrorObject { error },
+    };
+    let json = match layout {
+        Layout::Pretty => serde_json::to_string_pretty(&document),
+        Layout::Line => serde_json::to_string(&document),
+    };
+    json.map_err(|_| Problem::Output { errno: Errno::EIO })
 }

@@ -553,10 +553,19 @@ fn unload_leaves_nothing_or_everything() {
 
     // A container holds a proxy node: the kernel refuses, the mount is back, the instance is still
     // there.
-    let fake = idle().fail(Op::Unload, 0, Errno::EAGAIN);
+    let fake = idle();
+    let held = fake.control().expect("open");
     fails(&fake, "unload", Exit::Refused);
+    drop(held);
     assert_eq!(fake.names(), [("a".to_owned(), 0)]);
     assert_eq!(fake.with(|s| s.mounts.len()), 1);
+
+    // A program that has the control device open for a moment holds nothing up.
+    for errno in [Errno::EAGAIN, Errno::EBUSY] {
+        let fake = idle().fail(Op::Unload, 0, errno).fail(Op::Unload, 1, errno);
+        done(&fake, "unload");
+        assert!(fake.with(|s| s.unloaded && s.mounts.is_empty()));
+    }
 
     // Somebody sits in the folder.
     let fake = idle().fail(Op::Unmount, 0, Errno::EBUSY);

@@ -19,6 +19,7 @@ use nix::errno::Errno;
 use serde::Serialize;
 use std::{
     fs,
+    io::Write,
     path::{Path, PathBuf},
 };
 
@@ -53,21 +54,46 @@ impl Verb for CdiGenerate {
     }
 
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
-        // Before the first look, so that no change falls between the two.
-        let watch = self.watch.then(|| host.watch()).transpose()?;
-        let made = once(host, self)?;
-        let Some(mut watch) = watch else {
-            return Ok(made);
-        };
-        loop {
-            watch.wait()?;
-            match once(host, self) {
-                // The module goes away and comes back; so do the instances.
-                Ok(_) | Err(Problem::NotLoaded | Problem::DriverMissing) => {}
-                Err(problem) => return Err(problem.into()),
-            }
-        }
+        Ok(once(host, self)?)
     }
+
+    fn stay(&self, host: &dyn Host, _: bool, err: &mut dyn Write) -> Option<Result<(), Failure>> {
+        self.watch.then(|| keep(host, self, err))
+    }
+}
+
+/// Writes the file at each change, and says what is odd about it when that is new.
+fn keep(host: &dyn Host, args: &CdiGenerate, err: &mut dyn Write) -> Result<(), Failure> {
+    // Before the first look, so that no change falls between the two.
+    let mut watch = host.watch()?;
+    let mut warnings = Vec::new();
+    let mut made = Ok(once(host, args)?);
+    loop {
+        match made {
+            Ok(Report { warnings: now, .. }) => {
+                for warning in now.iter().filter(|warning| !warnings.contains(*warning)) {
+                    // Nothing is left to tell it to if stderr is closed.
+                    let _ = writeln!(err, "cgpuctl: warning: {warning}");
+                }
+                warnings = now;
+            }
+            // The module comes back, without its instances.
+            Err(Problem::NotLoaded) => remove(host, args)?,
+            Err(Problem::DriverMissing) => {}
+            Err(problem) => return Err(problem.into()),
+        }
+        watch.wait()?;
+        made = once(host, args);
+    }
+}
+
+fn remove(host: &dyn Host, args: &CdiGenerate) -> Result<(), PathError> {
+    let Some(path) = &args.output else {
+        return Ok(());
+    };
+    let path = host.path(path);
+    let _turn = turn(&path)?;
+    files::remove(&path)
 }
 
 fn once(host: &dyn Host, args: &CdiGenerate) -> Result<Report, Problem> {
@@ -117,13 +143,15 @@ pub(crate) fn spec(
     library_folder: Option<&str>,
 ) -> Result<(Spec, Vec<String>), Problem> {
     let control = target::open(host)?;
-    let (version, gpus) = driver(&*control)?;
     let tenants = cdi::tenants(inst_list::all(&*control)?);
-    drop(control);
-    if !tenants.is_empty() {
-        // The paths in the file must exist, also after somebody has unmounted it.
-        host.mount_cgpufs()?;
+    if tenants.is_empty() {
+        // To look for GPUs takes a while, in which the open control device keeps the module.
+        return Ok((cdi::make(&[], &[], &Surroundings::default()), vec![]));
     }
+    let (version, gpus) = driver(&*control)?;
+    drop(control);
+    // The paths in the file must exist, also after somebody has unmounted it.
+    host.mount_cgpufs()?;
     let mut warnings: Vec<_> = tenants
         .iter()
         .filter_map(|tenant| tenant.name.as_str().filter(|name| !cdi::is_name(name)))

@@ -17,7 +17,7 @@ use cgpu_uapi::{Instance, CGPUFS_MOUNT};
 use clap::Args;
 use nix::errno::Errno;
 use serde::Serialize;
-use std::path::Path;
+use std::{path::Path, thread::sleep, time::Duration};
 
 /// Unmount the proxy nodes and unload the module.
 ///
@@ -50,6 +50,22 @@ fn in_use(instance: &Instance) -> bool {
         || instance.memory_reserved_bytes != 0
 }
 
+/// How often more, and how long in between, the module is tried to be unloaded. udev lets `cdi
+/// generate` run at each change, and that has the control device open for a moment.
+const TRIES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(100);
+
+fn unload(host: &dyn Host) -> Result<(), Errno> {
+    let mut tries = 0;
+    loop {
+        match host.unload_module() {
+            Err(Errno::EAGAIN | Errno::EBUSY) if tries < TRIES => tries += 1,
+            unloaded => return unloaded,
+        }
+        sleep(host.pause(PAUSE));
+    }
+}
+
 fn report(host: &dyn Host) -> Result<Report, Problem> {
     // The open control device would keep the module; it is closed at the end of the block.
     let instances = {
@@ -80,7 +96,7 @@ fn report(host: &dyn Host) -> Result<Report, Problem> {
             _ => e.into(),
         })?;
     }
-    if let Err(errno) = host.unload_module() {
+    if let Err(errno) = unload(host) {
         if !own.is_empty() {
             // The failure to report is the other one; `inst create` and `inst mounts` mount again.
             let _ = host.mount_cgpufs();

@@ -183,19 +183,24 @@ fn watching_writes_the_file_again_at_every_change() {
                 host.with(|s| s.unloaded = true);
             },
             |host| {
-                assert_eq!(read(host).devices.len(), 3);
+                assert!(!host.path_of("/run/cdi/cgpu.json").exists());
                 host.with(|s| s.unloaded = false);
                 done(host, "inst destroy late");
+                done(host, "inst create end. --gpu 1 --mem 1GiB");
+            },
+            |host| {
+                assert_eq!(read(host).devices.len(), 2);
+                done(host, "inst create last --gpu 1 --mem 1GiB");
             },
         ]
     });
-    fails(
-        &host,
-        "cdi generate --watch -o /run/cdi/cgpu.json",
-        Exit::Failed,
-    );
+    let line = "cdi generate --watch -o /run/cdi/cgpu.json --json";
+    let ran = run(&host, line);
+    assert_eq!(ran.exit, Exit::Failed);
+    assert_eq!(ran.out.lines().count(), 1, "an object a line: {}", ran.out);
+    assert_eq!(ran.err.matches("\"end.\" is left out").count(), 1);
     assert!(host.with(|s| s.changes.is_empty()));
-    assert_eq!(read(&host).devices.len(), 2);
+    assert_eq!(read(&host).devices.len(), 3);
 }
 
 /// As udev runs the command: for each device, all at once.
@@ -472,7 +477,10 @@ fn the_container_commands_tell_what_is_missing() {
     for line in ["info", "list", "cdi generate", "cdi list"] {
         let host = Fake::new(1).fail(Op::Open, 0, Errno::ENOENT);
         fails(&host, line, Exit::NotLoaded);
-        let host = Fake::new(1).fail(Op::Gpus, 0, errno(Cause::DriverMissing));
+        let host = busy_host().fail(Op::Gpus, 0, errno(Cause::DriverMissing));
         fails(&host, line, Exit::Driver);
     }
+    // No GPU is looked for without an instance: that has the control device open for long.
+    let host = Fake::new(1).fail(Op::Gpus, 0, errno(Cause::DriverMissing));
+    fails(&host, "cdi generate", Exit::NotFound);
 }
