@@ -25,7 +25,7 @@ pub(super) fn hook(scene: &Scene<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     match scene.host.hook() {
         None => findings.push(finding("cgpu-hook", "not beside cgpuctl").warning(
-            "install it (install.sh): containers see all GPUs in /proc/driver/nvidia without it, and none gets an instance by its environment",
+            "install cgpu again (install.sh, or the package cgpu): containers see all GPUs in /proc/driver/nvidia without it, and none gets an instance by its environment",
         )),
         Some(program) => {
             let named = program.display().to_string();
@@ -45,11 +45,24 @@ pub(super) fn hook(scene: &Scene<'_>) -> Vec<Finding> {
                 finding(&named, "installed; podman and CRI-O call it for every container")
             } else {
                 finding(&named, "the files in hooks.d name another program, or one is missing")
-                    .warning("run uninstall.sh and install.sh again: an engine whose hook is missing makes no container")
+                    .warning(format!(
+                        "{}: an engine whose hook is missing makes no container",
+                        remedy(&program)
+                    ))
             });
         }
     }
     findings
+}
+
+/// How a damaged installation is fixed: install.sh puts its programs below `/usr/local`,
+/// where no package does.
+fn remedy(program: &Path) -> &'static str {
+    if program.starts_with("/usr/local") {
+        "run uninstall.sh and install.sh again"
+    } else {
+        "reinstall the package cgpu"
+    }
 }
 
 /// The driver's libraries are where containers can get them.
@@ -167,4 +180,20 @@ pub(super) fn headers(scene: &Scene<'_>) -> Vec<Finding> {
         ),
         Err(errno) => finding(errno.desc()).unknown("run it as the host's root"),
     }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_is_fixed_by_its_package() {
+        for (program, how) in [
+            ("/usr/local/sbin/cgpu-hook", "install.sh"),
+            ("/usr/sbin/cgpu-hook", "the package cgpu"),
+        ] {
+            let said = remedy(Path::new(program));
+            assert!(said.contains(how), "{program}: {said}");
+        }
+    }
 }
