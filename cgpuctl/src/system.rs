@@ -18,14 +18,15 @@ use nix::{
     kmod::{delete_module, DeleteModuleFlags},
     sys::{
         inotify::{AddWatchFlags, InitFlags, Inotify},
-        stat::{major, minor},
+        stat::makedev,
     },
 };
+use rustix::fs::{statx, AtFlags, FileType, StatxFlags, CWD};
 use std::{
     ffi::OsString,
     fs,
     io::{IsTerminal, Read},
-    os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -196,15 +197,40 @@ impl Look for System {
     }
 
     fn status(&self, path: &Path) -> Result<FileStatus, Errno> {
-        let metadata = fs::metadata(path).map_err(|e| errno(&e))?;
-        let number = metadata.rdev();
+        // Without an answer of a file's server: a dead one would never give it, and a process may
+        // have such a file open.
+        let (flags, wanted) = (AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS);
+        let facts = statx(CWD, path, flags, wanted)
+            .map_err(|errno| Errno::from_raw(errno.raw_os_error()))?;
+        let mode = u32::from(facts.stx_mode);
         Ok(FileStatus {
-            device: metadata.dev(),
-            mode: metadata.mode(),
-            uid: metadata.uid(),
-            is_char_device: metadata.file_type().is_char_device(),
-            major: major(number),
-            minor: minor(number),
+            device: makedev(facts.stx_dev_major.into(), facts.stx_dev_minor.into()),
+            mode,
+            uid: facts.stx_uid,
+            is_char_device: FileType::from_raw_mode(mode) == FileType::CharacterDevice,
+            major: facts.stx_rdev_major.into(),
+            minor: facts.stx_rdev_minor.into(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn facts_are_those_of_stat() {
+        let null = System.status(Path::new("/dev/null")).expect("there");
+        assert!(null.is_char_device);
+        assert_eq!((null.major, null.minor), (1, 3));
+        for path in ["/dev/null", "/proc/self/exe", "/proc"] {
+            let facts = System.status(Path::new(path)).expect("there");
+            let wanted = fs::metadata(path).expect("there");
+            let found = (facts.device, facts.mode, facts.uid);
+            assert_eq!(found, (wanted.dev(), wanted.mode(), wanted.uid()), "{path}");
+        }
+        let absent = System.status(Path::new("/nobody"));
+        assert_eq!(absent, Err(Errno::ENOENT));
     }
 }
