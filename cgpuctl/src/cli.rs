@@ -41,6 +41,7 @@ use crate::{
         version::Version,
     },
     error::Failure,
+    exit::Exit,
     host::Host,
     output::Report,
     verb::Verb,
@@ -121,7 +122,7 @@ macro_rules! noun {
                 host: &dyn Host,
                 json: bool,
                 err: &mut dyn Write,
-            ) -> Option<Result<(), Failure>> {
+            ) -> Option<Result<Exit, Failure>> {
                 self.verb().stay(host, json, err)
             }
         }

@@ -50,14 +50,16 @@ pub fn run(
     let verb = cli.verb();
     let json = cli.json || verb.wants_json();
     let (result, layout) = match verb.stay(host, json, err) {
-        Some(ended) => (ended.map(|()| output::Report::default()), Layout::Line),
+        Some(ended) => {
+            let report = |exit| output::Report::default().ending(exit);
+            (ended.map(report), Layout::Line)
+        }
         None => (verb.run(host), Layout::Pretty),
     };
     let (text, exit) = match result.map_err(|failure| failure.during(|| verb.attempt())) {
         Ok(report) => {
             for warning in &report.warnings {
-                // Nothing is left to tell it to if stderr is closed.
-                let _ = writeln!(err, "cgpuctl: warning: {warning}");
+                output::warn(err, warning);
             }
             let text = match json {
                 true if report.json.is_empty() => String::new(),

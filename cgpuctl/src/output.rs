@@ -9,6 +9,7 @@ use crate::{
 };
 use nix::errno::Errno;
 use serde::Serialize;
+use std::io::Write;
 
 /// Number of the schema of docs/json.md. It changes only if a key changes its meaning or goes away.
 const SCHEMA: u32 = 1;
@@ -76,6 +77,12 @@ impl Report {
         self.warnings = warnings;
         self
     }
+}
+
+/// Tells a warning.
+pub fn warn(err: &mut dyn Write, warning: &str) {
+    // Nothing is left to tell it to if stderr is closed.
+    let _ = writeln!(err, "cgpuctl: warning: {warning}");
 }
 
 /// How a JSON object is laid out.

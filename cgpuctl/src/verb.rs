@@ -5,7 +5,7 @@
 //! setting of an instance, [`crate::command::setting::Setting`]), its `mod` line in `command.rs`,
 //! its line in the tree in `cli.rs`, and its rows in docs/cgpuctl.md and docs/json.md.
 
-use crate::{error::Failure, host::Host, output::Report};
+use crate::{error::Failure, exit::Exit, host::Host, output::Report};
 use std::io::Write;
 
 /// A verb with its arguments.
@@ -21,13 +21,14 @@ pub trait Verb {
         false
     }
 
-    /// Does it until the user ends it, and prints as it goes. `None`: [`Self::run`] is meant.
+    /// Does it until the user or a program ends it, and prints as it goes. Tells how it ended.
+    /// `None`: [`Self::run`] is meant.
     fn stay(
         &self,
         _host: &dyn Host,
         _json: bool,
         _err: &mut dyn Write,
-    ) -> Option<Result<(), Failure>> {
+    ) -> Option<Result<Exit, Failure>> {
         None
     }
 }

@@ -123,6 +123,13 @@ kill -TERM $runner
 wait $runner
 check "what ends it ends its program" is $? 143
 check "and removes the instance" absent $nodes/try
+$cgpuctl run --gpu 0 --mem 2GiB --name try -- sh -c "touch $out/hangs; exec sleep 600" &
+runner=$!
+while [ ! -e "$out/hangs" ]; do sleep 1; done
+kill -HUP $runner
+wait $runner
+check "so does another signal to it alone" is $? 129
+check "which removes the instance, too" absent $nodes/try
 $cgpuctl run --gpu 0 --mem 2GiB --name try -- \
 	sh -c "echo \$\$ >$out/program; touch $out/runs2; exec sleep 600" &
 runner=$!

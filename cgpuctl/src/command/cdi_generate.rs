@@ -7,10 +7,11 @@ use crate::{
     cdi::{self, Spec, Surroundings},
     container,
     error::{Failure, Problem},
+    exit::Exit,
     files::{self, FileTurn},
     host::{Host, PathError},
     installation::find,
-    output::Report,
+    output::{warn, Report},
     verb::Verb,
 };
 use cgpu_uapi::text;
@@ -57,8 +58,9 @@ impl Verb for CdiGenerate {
         Ok(once(host, self)?)
     }
 
-    fn stay(&self, host: &dyn Host, _: bool, err: &mut dyn Write) -> Option<Result<(), Failure>> {
-        self.watch.then(|| keep(host, self, err))
+    fn stay(&self, host: &dyn Host, _: bool, err: &mut dyn Write) -> Option<Result<Exit, Failure>> {
+        self.watch
+            .then(|| keep(host, self, err).map(|()| Exit::Done))
     }
 }
 
@@ -72,8 +74,7 @@ fn keep(host: &dyn Host, args: &CdiGenerate, err: &mut dyn Write) -> Result<(), 
         match made {
             Ok(Report { warnings: now, .. }) => {
                 for warning in now.iter().filter(|warning| !warnings.contains(*warning)) {
-                    // Nothing is left to tell it to if stderr is closed.
-                    let _ = writeln!(err, "cgpuctl: warning: {warning}");
+                    warn(err, warning);
                 }
                 warnings = now;
             }

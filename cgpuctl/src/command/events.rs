@@ -12,6 +12,7 @@ use crate::{
     compute::own_burst,
     control::Control,
     error::{Failure, Problem},
+    exit::Exit,
     host::Host,
     output::Report,
     size::Bytes,
@@ -75,9 +76,15 @@ impl Verb for Events {
         Ok(Report::default())
     }
 
-    fn stay(&self, host: &dyn Host, json: bool, _: &mut dyn Write) -> Option<Result<(), Failure>> {
+    fn stay(
+        &self,
+        host: &dyn Host,
+        json: bool,
+        _: &mut dyn Write,
+    ) -> Option<Result<Exit, Failure>> {
         let interval = self.interval.length();
-        Some(follow(host, interval, self.count, json, &mut stdout()))
+        let followed = follow(host, interval, self.count, json, &mut stdout());
+        Some(followed.map(|()| Exit::Done))
     }
 }
 

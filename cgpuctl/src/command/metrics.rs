@@ -5,6 +5,7 @@ use super::{info, inst_list, target};
 use crate::{
     client::errno,
     error::{Failure, Problem},
+    exit::Exit,
     host::Host,
     metrics::{limits_of, text_of, Figures, CONTENT_TYPE},
     output::Report,
@@ -72,8 +73,9 @@ impl Verb for Metrics {
         Ok(Report::new(members, text)?)
     }
 
-    fn stay(&self, host: &dyn Host, _: bool, err: &mut dyn Write) -> Option<Result<(), Failure>> {
-        self.listen.map(|address| serve(host, address, None, err))
+    fn stay(&self, host: &dyn Host, _: bool, err: &mut dyn Write) -> Option<Result<Exit, Failure>> {
+        let served = |address| serve(host, address, None, err).map(|()| Exit::Done);
+        self.listen.map(served)
     }
 }
 

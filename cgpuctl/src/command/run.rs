@@ -4,16 +4,21 @@
 use super::{inst_create::Terms, target};
 use crate::{
     container::proxy_nodes,
+    control::Control,
     error::{Failure, Problem},
+    exit::Exit,
     hook,
     host::Host,
-    output::Report,
+    output::{warn, Report},
     selector::Selector,
     verb::Verb,
 };
-use cgpu_uapi::Name;
+use cgpu_uapi::{Gpu, Name};
 use clap::Args;
-use std::ffi::OsString;
+use std::{
+    ffi::OsString,
+    io::{sink, Write},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,6 +57,17 @@ impl Verb for Run {
     }
 
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        Ok(Report::default().ending(self.lent(host, &mut sink())?))
+    }
+
+    fn stay(&self, host: &dyn Host, _: bool, err: &mut dyn Write) -> Option<Result<Exit, Failure>> {
+        Some(self.lent(host, err))
+    }
+}
+
+impl Run {
+    /// Lends an instance to the program.
+    fn lent(&self, host: &dyn Host, err: &mut dyn Write) -> Result<Exit, Failure> {
         let control = target::open(host)?;
         let gpus = control.gpus()?;
         let all: Vec<_> = gpus.iter().map(|gpu| gpu.minor).collect();
@@ -66,11 +82,28 @@ impl Verb for Run {
         host.mount_cgpufs()?;
         let requests = self.terms.requests(name, &minors, &gpus);
         let lent = hook::lend(host, &*control, requests, self.terms.host_mem)?;
-        let warnings = self.terms.warnings(&*control, &minors, &gpus)?;
-        let instances = target::tenant(&*control, &name)?;
+        let ended = self.started(host, &*control, name, (&minors, &gpus), err);
+        // Also where the program was not started.
+        let taken = lent.take_back(host, &*control);
+        let ended = ended?;
+        taken?;
+        Ok(ended)
+    }
+
+    /// Runs the program in an instance that is there, after the warnings about its terms.
+    fn started(
+        &self,
+        host: &dyn Host,
+        control: &dyn Control,
+        name: Name,
+        (minors, gpus): (&[u32], &[Gpu]),
+        err: &mut dyn Write,
+    ) -> Result<Exit, Failure> {
+        for warning in self.terms.warnings(control, minors, gpus)? {
+            warn(err, &warning);
+        }
+        let instances = target::tenant(control, &name)?;
         let mounts = proxy_nodes(name.as_str().unwrap_or_default(), &instances);
-        let ended = host.run_program(&self.program, &mounts);
-        lent.take_back(host, &*control)?;
-        Ok(Report::default().ending(ended?).warn(warnings))
+        Ok(host.run_program(&self.program, &mounts)?)
     }
 }

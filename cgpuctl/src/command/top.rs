@@ -11,6 +11,7 @@ use crate::{
     compute,
     control::Control,
     error::{Failure, Problem},
+    exit::Exit,
     host::Host,
     output::Report,
     size::Bytes,
@@ -74,10 +75,18 @@ impl Verb for Top {
         Ok(once(host, self.interval.length())?)
     }
 
-    fn stay(&self, host: &dyn Host, json: bool, _: &mut dyn Write) -> Option<Result<(), Failure>> {
+    fn stay(
+        &self,
+        host: &dyn Host,
+        json: bool,
+        _: &mut dyn Write,
+    ) -> Option<Result<Exit, Failure>> {
         // The live view needs a terminal on both sides.
         let live = !self.once && !json && io::stdout().is_terminal() && io::stdin().is_terminal();
-        live.then(|| Ok(watch(host, self.interval.length())?))
+        live.then(|| {
+            watch(host, self.interval.length())?;
+            Ok(Exit::Done)
+        })
     }
 }
 

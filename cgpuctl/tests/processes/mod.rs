@@ -7,8 +7,10 @@ use super::{
     golden, run,
 };
 use cgpu_uapi::Cause;
-use cgpuctl::exit::Exit;
+use cgpuctl::{cli::Cli, exit::Exit};
+use clap::Parser;
 use nix::errno::Errno;
+use std::io::Write;
 
 /// Two processes on GPU 0, one of them in a container, one on GPU 1 that has ended since.
 fn host() -> Fake {
@@ -86,6 +88,41 @@ fn a_program_has_its_instance_while_it_runs() {
     });
     assert_eq!(fake.names(), []);
     assert_eq!(journal(&fake), 0);
+}
+
+/// Notes how many programs had run when something was said.
+struct Listener(Fake, Vec<usize>);
+
+impl Write for Listener {
+    fn write(&mut self, said: &[u8]) -> std::io::Result<usize> {
+        self.1.push(self.0.with(|s| s.ran.len()));
+        Ok(said.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn warnings_come_before_the_program_runs() {
+    let fake = Fake::new(1);
+    let line = ["cgpuctl", "run", "--mem", "600MiB", "--", "sh"];
+    let cli = Cli::try_parse_from(line).expect("a command line");
+    let mut err = Listener(fake.clone(), vec![]);
+    let exit = cgpuctl::run(&cli, &fake, &mut std::io::sink(), &mut err);
+    assert_eq!(exit, Exit::Program(7));
+    assert!(!err.1.is_empty() && err.1.iter().all(|ran| *ran == 0));
+}
+
+#[test]
+fn a_failure_before_the_program_leaves_nothing() {
+    for (op, after) in [(Op::Compute, 0), (Op::Instances, 1)] {
+        let fake = Fake::new(1).fail(op, after, Errno::EIO);
+        fails(&fake, "run --mem 2GiB -- sh", Exit::Failed);
+        assert_eq!((fake.names(), journal(&fake)), (vec![], 0), "{op:?}");
+        assert!(fake.with(|s| s.ran.is_empty()));
+    }
 }
 
 #[test]
