@@ -234,8 +234,8 @@ fn make(
     host_mem: Option<u64>,
 ) -> Result<(), Failure> {
     let made = create_all(control, requests, host_mem).inspect_err(|failure| {
-        if failure.problem == Problem::NameTaken {
-            // Somebody was faster, and what has the name is theirs.
+        if failure.problem == Problem::NameTaken || failure.aftermath.is_none() {
+            // Nothing was made or left, and what has the name by now is somebody else's.
             entry.ids = Some(vec![]);
         }
     })?;
@@ -416,8 +416,9 @@ pub(crate) fn lend(
     };
     journal.add(&entry)?;
     if let Err(failure) = make(control, &journal, &mut entry, requests, host_mem) {
-        remove(control, &entry, TRIES)?;
-        journal.strike(&entry.container)?;
+        if remove(control, &entry, TRIES).is_ok() {
+            journal.strike(&entry.container)?;
+        }
         return Err(failure);
     }
     Ok(Lent(entry))
