@@ -203,7 +203,7 @@ run cgpuctl cdi generate --output /run/cdi/cgpu.json
 check "an image's settings add nothing to an instance of the operator" run container --rm \
 	--device cgpu.io/gpu=given --env CGPU_MEM=1GiB --env ALIYUN_COM_GPU_VISIBLE_DEVICES=0 \
 	$IMAGE /cgpu-guest inside --limit 3GiB
-run cgpuctl inst destroy given
+check "which goes afterwards" within 10 run cgpuctl inst destroy given
 rm -f /run/cdi/cgpu.json
 untold
 check "too much is refused" fails container --rm --env CGPU_MEM=999GiB \
