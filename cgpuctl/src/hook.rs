@@ -192,6 +192,7 @@ fn create_runtime(
     ) {
         return Err(problem(&Problem::NameTaken));
     }
+    host.mount_cgpufs().map_err(|e| problem(&e.into()))?;
     let mut entry = JournalEntry {
         container: state.id.clone(),
         instance: name.as_str().unwrap_or_default().to_owned(),
@@ -205,14 +206,9 @@ fn create_runtime(
         .gpus
         .iter()
         .map(|&(minor, limit)| request(InstanceKey::new(name, minor), limit, wish.weight));
-    let made = host
-        .mount_cgpufs()
-        .map_err(|e| problem(&e.into()))
-        .and_then(|_| {
-            let requests = requests.collect();
-            let made = make(&*control, &journal, &mut entry, requests, wish.host_mem);
-            made.map_err(|failure| Failed::new(&state.id, &failure, failure.problem.exit()))
-        })
+    let requests = requests.collect();
+    let made = make(&*control, &journal, &mut entry, requests, wish.host_mem)
+        .map_err(|failure| Failed::new(&state.id, &failure, failure.problem.exit()))
         .and_then(|()| give(host, &*control, &state, &config, &gpus, name));
     if made.is_err() && remove(&*control, &entry, TRIES).is_ok() {
         // The journal finds the rest of it.

@@ -154,4 +154,8 @@ fn a_program_that_does_not_run_leaves_nothing() {
     let kept = Fake::new(1).fail(Op::Destroy, 0, errno(Cause::NotPermitted));
     fails(&kept, "run --mem 1GiB -- sh", Exit::NotPermitted);
     assert_eq!((kept.names().len(), journal(&kept)), (1, 1));
+    let entry = format!("/run/cgpu/hook/process-{}.json", std::process::id());
+    let entry = std::fs::read_to_string(kept.path_of(&entry)).expect("an entry");
+    let id = kept.with(|s| s.instances[0].id);
+    assert!(entry.contains(&format!("\"ids\":[{id}]")), "{entry}");
 }
