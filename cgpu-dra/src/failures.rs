@@ -35,8 +35,8 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// The effect of a taint that keeps new pods away and evicts none.
 pub const NO_SCHEDULE: &str = "NoSchedule";
 
-/// How long the driver has to be silent before it is gone. Pods are evicted then, and a look may
-/// fail for want of memory or files.
+/// How long the driver has to be missed before it is gone, and silent before that is told. Pods are
+/// evicted when it is gone, and one look may fail for want of memory or files.
 pub const PATIENCE: Duration = Duration::from_secs(6);
 
 /// Why a GPU is not to be used.
@@ -44,8 +44,10 @@ pub const PATIENCE: Duration = Duration::from_secs(6);
 pub enum Failure {
     /// The driver has reported this Xid.
     Xid(u32),
-    /// The driver does not answer.
+    /// The driver is not there, or refuses to answer.
     DriverGone,
+    /// A call of the driver has not come back for long. It may still come.
+    DriverSilent,
 }
 
 impl Failure {
@@ -54,6 +56,7 @@ impl Failure {
         match self {
             Self::Xid(_) => "xid",
             Self::DriverGone => "driver-gone",
+            Self::DriverSilent => "driver-silent",
         }
     }
 
@@ -61,7 +64,7 @@ impl Failure {
     pub fn value(self) -> Option<String> {
         match self {
             Self::Xid(number) => Some(number.to_string()),
-            Self::DriverGone => None,
+            Self::DriverGone | Self::DriverSilent => None,
         }
     }
 
@@ -69,6 +72,7 @@ impl Failure {
     pub fn effect(self) -> &'static str {
         match self {
             Self::Xid(number) if !DEADLY.contains(&number) => NO_SCHEDULE,
+            Self::DriverSilent => NO_SCHEDULE,
             _ => "NoExecute",
         }
     }
@@ -78,6 +82,9 @@ impl Failure {
         match self {
             Self::Xid(number) => format!("the NVIDIA driver has reported Xid {number}"),
             Self::DriverGone => "the NVIDIA driver does not answer".to_owned(),
+            Self::DriverSilent => {
+                "a call of the NVIDIA driver has not come back for long".to_owned()
+            }
         }
     }
 }
@@ -216,22 +223,58 @@ impl Failures {
     }
 }
 
-/// Whether the driver is gone, by looks at it.
+/// The outcome of a look at the driver so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It is there. A look in which it was asked itself took so long.
+    There(Option<Duration>),
+    /// It is not there.
+    Missing,
+    /// Nothing has come yet.
+    Nothing,
+}
+
+/// Whether the driver is there, by looks at it.
 #[derive(Debug, Default)]
 pub struct Presence {
+    /// How long the last look took in which it was asked and answered.
+    took: Duration,
+    /// Since when no answer has said that it is there.
     silent_since: Option<Instant>,
+    /// Since when answers have said that it is not there.
+    missing_since: Option<Instant>,
+    gone: bool,
 }
 
 impl Presence {
-    /// Whether it is gone after a look that began then, in which it answered, did not, or has not
-    /// yet.
-    pub fn is_gone(&mut self, answers: bool, began: Instant, now: Instant) -> bool {
-        if answers {
-            self.silent_since = None;
-            return false;
+    /// The driver's failure, if it has one, after a look that began then. Only answers make a
+    /// driver gone: on a node without instances a look has the driver initialise each GPU, which
+    /// takes seconds for each. How long it took the last time says how long it may take.
+    pub fn after(&mut self, told: Told, began: Instant, now: Instant) -> Option<Failure> {
+        match told {
+            Told::There(took) => {
+                let took = took.unwrap_or(self.took);
+                *self = Self {
+                    took,
+                    ..Self::default()
+                };
+                return None;
+            }
+            Told::Missing => {
+                let since = *self.missing_since.get_or_insert(now);
+                self.gone |= now.duration_since(since) >= PATIENCE;
+            }
+            Told::Nothing => {}
         }
         let since = *self.silent_since.get_or_insert(began);
-        now.duration_since(since) >= PATIENCE
+        let patience = PATIENCE.max(self.took * 3);
+        if self.gone {
+            Some(Failure::DriverGone)
+        } else if now.duration_since(since) >= patience {
+            Some(Failure::DriverSilent)
+        } else {
+            None
+        }
     }
 }
 
@@ -338,22 +381,68 @@ mod tests {
         fs::remove_dir_all(root).expect("removed");
     }
 
+    /// A driver's failure after looks, in seconds: what was told, when the look began, and now.
+    fn failures_after(looks: &[(Told, u64, u64)]) -> Vec<Option<Failure>> {
+        let (mut driver, zero) = (Presence::default(), Instant::now());
+        let at = |seconds| zero + Duration::from_secs(seconds);
+        let after = |(told, began, now): &(_, _, _)| driver.after(*told, at(*began), at(*now));
+        looks.iter().map(after).collect()
+    }
+
+    const SOON: Told = Told::There(Some(Duration::ZERO));
+
     #[test]
     fn one_failed_look_is_no_absence() {
-        let (mut driver, began) = (Presence::default(), Instant::now());
-        let mut is_gone = |answers, began_after, after| {
-            let at = |seconds| began + Duration::from_secs(seconds);
-            driver.is_gone(answers, at(began_after), at(after))
-        };
-        assert!(!is_gone(false, 0, 0));
-        assert!(!is_gone(true, 2, 2));
-        assert!(!is_gone(false, 100, 100));
-        assert!(!is_gone(false, 104, 104));
-        assert!(is_gone(false, 106, 106));
-        assert!(!is_gone(true, 108, 108));
-        // One look that takes long.
-        assert!(!is_gone(false, 110, 112));
-        assert!(is_gone(false, 110, 116));
-        assert!(!is_gone(true, 110, 120));
+        let looks = [
+            (Told::Missing, 0, 0),
+            (SOON, 2, 2),
+            (Told::Missing, 100, 100),
+            (Told::Missing, 104, 104),
+            (Told::Missing, 106, 106),
+            // It stays gone until it has answered.
+            (Told::Nothing, 108, 110),
+            (Told::There(None), 108, 112),
+        ];
+        let gone = Some(Failure::DriverGone);
+        let expected = [None, None, None, None, gone, gone, None];
+        assert_eq!(failures_after(&looks), expected);
+    }
+
+    #[test]
+    fn a_call_without_an_end_evicts_nobody() {
+        let looks = [
+            (Told::Nothing, 10, 12),
+            (Told::Nothing, 10, 16),
+            (Told::Nothing, 10, 10_000),
+            // The call comes back, and one failure is still no absence.
+            (Told::Missing, 10, 10_001),
+            (Told::Missing, 10_003, 10_003),
+            (Told::Missing, 10_007, 10_007),
+        ];
+        let silent = Some(Failure::DriverSilent);
+        let gone = Some(Failure::DriverGone);
+        let expected = [None, silent, silent, silent, silent, gone];
+        assert_eq!(failures_after(&looks), expected);
+        assert_eq!(Failure::DriverSilent.effect(), NO_SCHEDULE);
+    }
+
+    /// An idle node with eight GPUs, which nothing keeps initialised.
+    #[test]
+    fn slow_looks_are_waited_for() {
+        let slow = Told::There(Some(Duration::from_secs(16)));
+        let looks = [
+            (slow, 0, 16),
+            (Told::Nothing, 46, 60),
+            (slow, 46, 62),
+            // It was not asked itself.
+            (Told::There(None), 64, 64),
+            (Told::Nothing, 92, 139),
+            (Told::Nothing, 92, 140),
+        ];
+        let silent = Some(Failure::DriverSilent);
+        assert_eq!(
+            failures_after(&looks),
+            [None, None, None, None, None, silent]
+        );
     }
 }

@@ -29,6 +29,9 @@ pub trait Node: Send + Sync {
         let version = self.control()?.version()?;
         Ok(!text(&version.driver).is_empty())
     }
+    /// A number that another load of the NVIDIA driver does not have, if it is loaded. The driver
+    /// itself is not asked.
+    fn driver_load(&self) -> Option<u64>;
     /// Mounts the filesystem of the proxy nodes unless it is mounted.
     fn mount_cgpufs(&self) -> Result<(), PathError>;
     /// The driver's files for containers. They have paths of the node.
@@ -56,18 +59,17 @@ impl Machine {
     fn seen(&self, path: &Path) -> PathBuf {
         self.host_root.join(path.strip_prefix("/").unwrap_or(path))
     }
-
-    /// A number that another load of the NVIDIA driver does not have, if it is loaded.
-    pub fn driver_load(&self) -> Option<u64> {
-        // The kernel counts up the numbers of sysfs (fs/kernfs/dir.c, `__kernfs_new_node`).
-        let folder = fs::metadata("/sys/module/nvidia").ok()?;
-        Some(folder.ino())
-    }
 }
 
 impl Node for Machine {
     fn control(&self) -> Result<Box<dyn Control>, Errno> {
         Ok(Box::new(Client::open()?))
+    }
+
+    fn driver_load(&self) -> Option<u64> {
+        // The kernel counts up the numbers of sysfs (fs/kernfs/dir.c, `__kernfs_new_node`).
+        let folder = fs::metadata("/sys/module/nvidia").ok()?;
+        Some(folder.ino())
     }
 
     fn mount_cgpufs(&self) -> Result<(), PathError> {

@@ -4,13 +4,13 @@
 
 use crate::{
     apiserver::{answer, sentence, WATCH},
-    failures::{Failure, Failures, Presence},
+    failures::{Failure, Failures, Presence, Told},
     gpus::Inventory,
     kubelet::Health,
     names::DRIVER,
     once::Once,
     slices::{self, dropped, same},
-    tenants::Tenants,
+    tenants::{Look, Tenants},
 };
 use futures_util::{Stream, StreamExt};
 use k8s_openapi::{
@@ -36,6 +36,9 @@ use tokio::{sync::watch, task::JoinHandle, time::interval_at};
 
 /// How often the GPUs are looked at. A look is some calls of the control device.
 const PERIOD: Duration = Duration::from_secs(2);
+/// How often while there is no instance: each look has the driver initialise all GPUs then, unless
+/// something keeps them open. A new instance and another load of the driver are seen at once.
+const IDLE_PERIOD: Duration = Duration::from_secs(30);
 /// Wait after a watch, also where a server ends each at once, and after a first error.
 const SHORTEST_WAIT: Duration = Duration::from_millis(250);
 /// Longest wait after errors.
@@ -77,7 +80,9 @@ struct Looker {
     /// The GPUs when the driver last answered.
     last: Inventory,
     presence: Presence,
-    looking: Asking<Inventory>,
+    looking: Asking<Look>,
+    /// When the driver last answered without an instance being there, and which load of it.
+    idle: Option<(Instant, Option<u64>)>,
     /// The question whether the driver is there.
     asking: Asking<bool>,
     /// The devices of the slice that was there before the driver first answered.
@@ -111,6 +116,7 @@ impl Publisher {
                 last: Inventory::default(),
                 presence: Presence::default(),
                 looking: Asking(None),
+                idle: None,
                 asking: Asking(None),
                 before: vec![],
             },
@@ -197,39 +203,59 @@ impl Looker {
         }
     }
 
-    /// Looks at the GPUs. Gives back what was found if that is told soon, whether the driver is
-    /// there, and when the look began.
-    async fn read(&mut self) -> (Option<Inventory>, bool, Instant) {
-        let tenants = self.tenants.clone();
-        let (found, began) = self.looking.ask(move || tenants.inventory()).await;
-        if let Some(found) = found {
-            let found = found.ok().filter(|found| !found.driver.is_empty());
-            let is_there = found.is_some();
-            return (found, is_there, began);
-        }
-        // Nobody's pods are to be evicted because a tenant holds up the report.
-        let tenants = self.tenants.clone();
-        let (is_there, _) = self.asking.ask(move || tenants.has_driver()).await;
-        (None, is_there == Some(Ok(true)), began)
+    /// Looks at the GPUs. Gives back what that has told of the driver, and when the look began.
+    async fn read(&mut self) -> (Told, Instant) {
+        let (tenants, load) = (self.tenants.clone(), self.tenants.driver_load());
+        let is_fresh = |(at, of): (Instant, _)| of == load && at.elapsed() < IDLE_PERIOD;
+        let may_rest = self.idle.is_some_and(is_fresh);
+        let (found, began) = self.looking.ask(move || tenants.look(may_rest)).await;
+        let told = match found {
+            Some(Ok(Look::Rested)) => Told::There(None),
+            Some(Ok(Look::Found { inventory, is_idle })) if !inventory.driver.is_empty() => {
+                self.last = inventory;
+                self.idle = is_idle.then(|| (Instant::now(), load));
+                // While there are instances, the module answers by itself, and soon.
+                Told::There(is_idle.then(|| began.elapsed()))
+            }
+            Some(_) => {
+                self.idle = None;
+                Told::Missing
+            }
+            None => {
+                // Nobody's pods are to be kept away because a tenant holds up the report.
+                let tenants = self.tenants.clone();
+                let (is_there, _) = self.asking.ask(move || tenants.has_driver()).await;
+                match is_there {
+                    Some(Ok(true)) => Told::There(None),
+                    Some(_) => Told::Missing,
+                    None => Told::Nothing,
+                }
+            }
+        };
+        (told, began)
     }
 
     /// The devices as they are now. A GPU whose driver has gone stays, as one that has failed.
     async fn look(&mut self) -> Vec<Device> {
-        let (read, is_there, began) = self.read().await;
-        let gone = self.presence.is_gone(is_there, began, Instant::now());
-        if let Some(inventory) = read {
-            self.last = inventory;
-        }
+        let (told, began) = self.read().await;
+        let driver = self.presence.after(told, began, Instant::now());
         let mut failed = self.failures.all();
-        if gone {
-            let all = self.last.gpus.iter();
-            failed.extend(all.map(|gpu| (gpu.pci.clone(), Failure::DriverGone)));
+        for gpu in &self.last.gpus {
+            match driver {
+                Some(Failure::DriverSilent) => {
+                    // It evicts nobody, and an Xid may.
+                    let of = failed.entry(gpu.pci.clone());
+                    of.or_insert(Failure::DriverSilent);
+                }
+                Some(failure) => _ = failed.insert(gpu.pci.clone(), failure),
+                None => {}
+            }
         }
-        self.tell(&failed, gone);
-        match (self.never_seen(), gone) {
+        self.tell(&failed, driver);
+        match (self.never_seen(), driver) {
             (false, _) => slices::devices(&self.last, &failed),
-            (true, false) => self.before.clone(),
-            (true, true) => slices::awaited(&self.before),
+            (true, None) => self.before.clone(),
+            (true, Some(_)) => slices::awaited(&self.before),
         }
     }
 
@@ -238,11 +264,11 @@ impl Looker {
         self.last.driver.is_empty()
     }
 
-    fn tell(&self, failed: &BTreeMap<String, Failure>, gone: bool) {
+    fn tell(&self, failed: &BTreeMap<String, Failure>, driver: Option<Failure>) {
         let seen = self.last.gpus.iter();
         let seen = seen.map(|gpu| (gpu.device(), failed.get(&gpu.pci).copied()));
         let before = self.before.iter();
-        let before = before.map(|d| (d.name.clone(), gone.then_some(Failure::DriverGone)));
+        let before = before.map(|d| (d.name.clone(), driver));
         let health: Health = if self.never_seen() {
             before.collect()
         } else {

@@ -124,6 +124,20 @@ pub fn said(errno: Errno) -> String {
     words.to_owned()
 }
 
+/// The outcome of a look at the GPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// There is no instance, and nobody asked the driver.
+    Rested,
+    /// The GPUs as they are now.
+    Found {
+        /// The GPUs.
+        inventory: Inventory,
+        /// Whether there was no instance.
+        is_idle: bool,
+    },
+}
+
 /// The instances of the claims of this node.
 pub struct Tenants {
     node: Arc<dyn Node>,
@@ -170,6 +184,22 @@ impl Tenants {
         Inventory::read(&*self.node.control()?, self.overcommit, |uid| {
             self.journal.knows(uid) && !gone.contains(uid)
         })
+    }
+
+    /// Looks at the GPUs. Where there is no instance, the module asks the driver each time, which
+    /// initialises each GPU that nothing keeps open. `may_rest` spares it that.
+    pub fn look(&self, may_rest: bool) -> Result<Look, Errno> {
+        let is_idle = self.node.control()?.instances()?.is_empty();
+        if may_rest && is_idle {
+            return Ok(Look::Rested);
+        }
+        let inventory = self.inventory()?;
+        Ok(Look::Found { inventory, is_idle })
+    }
+
+    /// Which load of the NVIDIA driver is there.
+    pub fn driver_load(&self) -> Option<u64> {
+        self.node.driver_load()
     }
 
     fn gone(&self) -> MutexGuard<'_, BTreeSet<Uid>> {

@@ -1,28 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The driver at an apiserver of the test, which has forgotten the claim's own version and keeps no
-//! slice.
+//! Claims at an apiserver of the test, which has forgotten the claim's own version.
 
+mod answers;
 mod fake_node;
 mod train;
 
-use cgpu_dra::{
-    apiserver::ClaimApi,
-    config::Allowed,
-    driver::{self, Settings},
-    failures::{Failure, Failures, PATIENCE},
-    keeper::Keeper,
-    kubelet::Health,
-    names::{Uid, REGISTRATION},
-    publisher::Publisher,
-    rpc,
-    tenants::Tenants,
-    web,
-};
-use cgpu_uapi::Name;
+use answers::serve;
+use cgpu_dra::{apiserver::ClaimApi, keeper::Keeper, names::Uid, tenants::Tenants};
 use fake_node::FakeNode;
-use http::{Method, Request, StatusCode};
+use http::{Method, Request};
 use hyper::body::Bytes;
-use kube::{Client, Config};
+use kube::Client;
 use serde_json::{json, Value};
 use std::{
     sync::{
@@ -31,10 +19,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tokio::{
-    net::TcpListener,
-    sync::{watch, Notify},
-};
+use tokio::sync::Notify;
 use train::{plan, UID};
 
 /// The claim, as it has been since version 5.
@@ -87,29 +72,6 @@ fn answer_with(kept: &Mutex<Value>, request: &Request<Bytes>) -> Value {
         claim["status"]["devices"] = kept.clone();
     }
     answer
-}
-
-/// An apiserver that gives these answers. Without words it never answers. It runs for as long as
-/// the test does.
-async fn serve<F, A>(answer: F) -> Client
-where
-    F: Fn(&Request<Bytes>) -> A + Clone + Send + Sync + 'static,
-    A: std::fmt::Display,
-{
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-    let address = listener.local_addr().expect("an address");
-    let handler = move |request: Request<Bytes>| {
-        let text = format!("{}\n", answer(&request));
-        async move {
-            if text == "\n" {
-                std::future::pending::<()>().await;
-            }
-            web::response(StatusCode::OK, "application/json", text)
-        }
-    };
-    tokio::spawn(web::serve(listener, None, |_| Some(4 << 20), handler));
-    let at = format!("http://{address}").parse().expect("an address");
-    Client::try_from(Config::new(at)).expect("a client")
 }
 
 /// Follows a claim that is prepared on a node.
@@ -373,180 +335,4 @@ fn claim_allocated_anew_moves() {
         assert_eq!(tenants.unprepare_as(&uid, &known), Ok(is_removed));
         assert_eq!(node.limits().is_empty(), is_removed);
     }
-}
-
-/// An apiserver that keeps no slice, and whose watches end at once.
-fn without_slices(request: &Request<Bytes>) -> Value {
-    if request.method() == Method::POST {
-        return serde_json::from_slice(request.body()).expect("a slice");
-    }
-    let query = request.uri().query().unwrap_or_default();
-    if query.contains("watch=true") {
-        return json!({"type": "BOOKMARK", "object": {"apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceSlice", "metadata": {"resourceVersion": "2", "annotations": {}}}});
-    }
-    if request.uri().path().contains("/nodes/") {
-        return json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node1"}});
-    }
-    json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList", "items": [],
-        "metadata": {"resourceVersion": "1"}})
-}
-
-/// A publisher of a node, what the kubelet hears of it, and the node's failures.
-fn publisher(
-    node: &Arc<FakeNode>,
-    client: Client,
-) -> (Publisher, watch::Receiver<Health>, Failures) {
-    let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
-    let failures = Failures::at(node.places().state.join("failed"));
-    let (tell, health) = watch::channel(Health::new());
-    let made = Publisher::new(client, "node1", Arc::new(tenants), failures.clone(), tell);
-    (made, health, failures)
-}
-
-#[tokio::test]
-async fn a_silent_apiserver_hides_no_failure() {
-    let node = FakeNode::new(1);
-    let silent = Arc::new(AtomicBool::new(false));
-    let is_silent = silent.clone();
-    let client = serve(move |request| {
-        if is_silent.load(Ordering::Relaxed) {
-            return String::new();
-        }
-        without_slices(request).to_string()
-    });
-    let (publisher, mut health, failures) = publisher(&node, client.await);
-    let running = tokio::spawn(publisher.run());
-    for failure in [None, Some(Failure::Xid(79)), None] {
-        match failure {
-            Some(Failure::Xid(number)) => failures.note("0000:29:00.0", number).expect("noted"),
-            _ => failures.forget().expect("forgotten"),
-        }
-        let is = |now: &Health| now.get("gpu-0") == Some(&failure);
-        let told = tokio::time::timeout(Duration::from_secs(40), health.wait_for(is));
-        assert!(told.await.is_ok(), "{failure:?} is not told");
-        silent.store(true, Ordering::Relaxed);
-    }
-    running.abort();
-}
-
-/// An apiserver that keeps one slice, and gives each taint without a time the number of its change.
-fn keep_slice(kept: &Mutex<Option<Value>>, request: &Request<Bytes>) -> Value {
-    if matches!(*request.method(), Method::POST | Method::PUT) {
-        let mut slice: Value = serde_json::from_slice(request.body()).expect("a slice");
-        slice["metadata"]["name"] = "slice".into();
-        let number = slice["spec"]["pool"]["generation"].clone();
-        for taint in slice["spec"]["devices"][0]["taints"]
-            .as_array_mut()
-            .into_iter()
-            .flatten()
-        {
-            if taint["timeAdded"].is_null() {
-                taint["timeAdded"] = format!("2026-01-01T00:00:0{number}Z").into();
-            }
-        }
-        *kept.lock().expect("held") = Some(slice.clone());
-        return slice;
-    }
-    let mut answer = without_slices(request);
-    if answer["kind"] == "ResourceSliceList" {
-        answer["items"] = kept.lock().expect("held").iter().cloned().collect();
-    }
-    answer
-}
-
-/// Pods that tolerate a taint for some time would have all of it again.
-#[tokio::test]
-async fn a_taint_keeps_its_time() {
-    let node = FakeNode::new(1);
-    let slice: Arc<Mutex<Option<Value>>> = Arc::default();
-    let kept = slice.clone();
-    let client = serve(move |request| keep_slice(&kept, request)).await;
-    let (publisher, _health, failures) = publisher(&node, client);
-    failures.note("0000:29:00.0", 94).expect("noted");
-    let running = tokio::spawn(publisher.run());
-    let published = |generation, at: &str| {
-        let (slice, at) = (slice.clone(), at.to_owned());
-        async move {
-            let began = Instant::now();
-            loop {
-                let now = slice.lock().expect("held").clone().unwrap_or_default();
-                if now["spec"]["pool"]["generation"] == generation {
-                    let taint = &now["spec"]["devices"][0]["taints"][0];
-                    return assert_eq!(taint["timeAdded"], at);
-                }
-                assert!(began.elapsed() < Duration::from_secs(60), "{now}");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-    };
-    published(1, "2026-01-01T00:00:01Z").await;
-    // Somebody makes an instance by hand.
-    let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
-    let uid = Uid::new(UID).expect("a uid");
-    tenants.prepare(&uid, &plan()).expect("prepared");
-    node.with(|s| s.instances[0].key.name = Name::new("train").expect("a name"));
-    published(2, "2026-01-01T00:00:01Z").await;
-    failures.note("0000:29:00.0", 79).expect("noted");
-    published(3, "2026-01-01T00:00:03Z").await;
-    running.abort();
-}
-
-/// A process that ends takes its own socket along, not that of one that has come meanwhile.
-#[tokio::test]
-async fn a_successor_stays_registered() {
-    let node = FakeNode::new(1);
-    let client = serve(without_slices).await;
-    let registration = node.places().registry.join(REGISTRATION);
-    let start = || {
-        let (stop, stopped) = watch::channel(false);
-        let settings = Settings {
-            node: "node1".to_owned(),
-            places: node.places(),
-            overcommit: 100,
-            allowed: Allowed::default(),
-            grace: Duration::ZERO,
-            metrics: None,
-        };
-        let running = driver::run(client.clone(), node.clone(), settings, stopped);
-        (stop, tokio::spawn(running))
-    };
-    let mut running = Vec::new();
-    for _ in 0..2 {
-        let before = rpc::identity(&registration);
-        running.push(start());
-        while rpc::identity(&registration).is_none_or(|now| Some(now) == before) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-    for ((stop, running), is_left) in running.into_iter().zip([true, false]) {
-        stop.send(true).expect("told");
-        running.await.expect("ended").expect("without an error");
-        assert_eq!(registration.exists(), is_left);
-    }
-}
-
-/// Nothing else of this program waits for it.
-#[tokio::test]
-async fn stuck_driver_is_gone() {
-    let node = FakeNode::new(1);
-    let (publisher, mut health, _) = publisher(&node, serve(without_slices).await);
-    let running = tokio::spawn(publisher.run());
-    for gone in [None, Some(Failure::DriverGone), None] {
-        node.stuck.store(gone.is_some(), Ordering::Relaxed);
-        let is = |now: &Health| now.get("gpu-0") == Some(&gone);
-        let began = Instant::now();
-        let told = tokio::time::timeout(Duration::from_secs(40), health.wait_for(is));
-        assert!(told.await.is_ok(), "{gone:?} is not told");
-        if gone.is_some() {
-            assert!(began.elapsed() > Duration::from_secs(3), "no patience");
-        }
-    }
-    // A tenant has no pods evicted by holding up the reports about all of them.
-    node.with(|s| s.held_up = true);
-    let is = |now: &Health| now.get("gpu-0") != Some(&None);
-    let told = tokio::time::timeout(3 * PATIENCE, health.wait_for(is)).await;
-    assert!(told.is_err(), "{told:?}");
-    node.with(|s| s.held_up = false);
-    running.abort();
 }

@@ -109,6 +109,10 @@ impl Node for FakeNode {
         Ok(Box::new(FakeDevice::open(self.state.clone())?))
     }
 
+    fn driver_load(&self) -> Option<u64> {
+        (!self.driver_gone.load(Ordering::Relaxed)).then_some(1)
+    }
+
     fn mount_cgpufs(&self) -> Result<(), PathError> {
         self.mounted.store(true, Ordering::Relaxed);
         Ok(())

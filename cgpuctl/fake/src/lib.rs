@@ -66,6 +66,9 @@ pub struct ControlState {
     pub assumed: bool,
     /// The module has looked for the GPUs, which makes it ask for the driver's version.
     pub attached: bool,
+    /// How often the module would have asked the driver for its GPUs: whenever somebody wants to
+    /// know them and there is no instance.
+    pub probes: usize,
     /// Refused calls, of every instance, and how many more there were.
     pub refusals: (Vec<Refusal>, u64),
     /// Open control devices, which would keep the module.
@@ -101,6 +104,7 @@ impl ControlState {
             limits: BTreeMap::new(),
             assumed: false,
             attached: true,
+            probes: 0,
             refusals: (vec![], 0),
             open: 0,
             held_up: false,
@@ -310,6 +314,7 @@ impl<S: AsMut<ControlState>> Control for FakeDevice<S> {
         let state = held.as_mut();
         state.check(Op::Gpus)?;
         state.attached = true;
+        state.probes += usize::from(state.instances.is_empty());
         Ok(state.gpus.clone())
     }
 
