@@ -10,6 +10,7 @@ use crate::{
     metrics::Metrics,
     names::{DRIVER, REGISTRATION},
     node::{Node, Places},
+    once::Once,
     publisher::Publisher,
     rpc::{listen, serve, SocketFile},
     tenants::Tenants,
@@ -22,6 +23,9 @@ use tokio::{
     net::TcpListener,
     sync::{watch, Notify},
 };
+
+/// How often instances that are nobody's are looked for.
+const SWEEP_PERIOD: Duration = Duration::from_secs(30);
 
 /// The operator's choices.
 #[derive(Clone, Debug)]
@@ -83,14 +87,30 @@ async fn tell_figures(
     Ok(metrics.serve(listener).boxed())
 }
 
-/// Removes what instances are nobody's. If the driver does not answer soon, it goes on meanwhile.
-async fn remove_strays(tenants: Arc<Tenants>) {
-    let removal = tokio::task::spawn_blocking(move || match tenants.remove_strays() {
-        Ok(kept) if kept.is_empty() => {}
-        Ok(kept) => eprintln!("cgpu-dra: in use without a claim: {}", kept.join(", ")),
-        Err(error) => eprintln!("cgpu-dra: {error}"),
-    });
-    let _ = tokio::time::timeout(PATIENCE, removal).await;
+/// Removes what instances are nobody's. One that is in use goes later.
+struct Sweep {
+    tenants: Arc<Tenants>,
+    last: Once,
+}
+
+impl Sweep {
+    async fn sweep(&mut self) {
+        let tenants = self.tenants.clone();
+        let removal = tokio::task::spawn_blocking(move || tenants.remove_strays());
+        self.last.say(match removal.await {
+            Ok(Ok(kept)) if kept.is_empty() => None,
+            Ok(Ok(kept)) => Some(format!("in use without a claim: {}", kept.join(", "))),
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(error) => Some(error.to_string()),
+        });
+    }
+
+    async fn run(mut self) {
+        loop {
+            tokio::time::sleep(SWEEP_PERIOD).await;
+            self.sweep().await;
+        }
+    }
 }
 
 /// Runs the driver until it is stopped. Instances stay: their containers run on.
@@ -103,7 +123,12 @@ pub async fn run(
     let places = settings.places.clone();
     let tenants = Tenants::open(node.clone(), places.clone(), settings.overcommit);
     let tenants = Arc::new(tenants.map_err(DriverError::Path)?);
-    remove_strays(tenants.clone()).await;
+    let mut strays = Sweep {
+        tenants: tenants.clone(),
+        last: Once::default(),
+    };
+    // If the driver does not answer soon, this goes on meanwhile.
+    let _ = tokio::time::timeout(PATIENCE, strays.sweep()).await;
     let failures = Failures::at(places.state.join("failed"));
     let changed = Arc::new(Notify::new());
     let (tell, health) = watch::channel(Health::new());
@@ -150,6 +175,7 @@ pub async fn run(
         () = serve(register, move |call| of_registration.clone().register(call), stop) => {}
         () = publisher.run() => {}
         () = keeper.run() => {}
+        () = strays.run() => {}
         () = figures => {}
         _ = ended.wait_for(|stop| *stop) => {}
     }

@@ -368,24 +368,29 @@ impl Tenants {
         Ok(())
     }
 
-    /// Removes instances of claims that the journal does not know, and gives back the names of
-    /// those that are in use and stay.
+    /// Removes instances of claims that the journal does not know, and those of slots, which an
+    /// earlier device plugin has left: this driver gives out none. Gives back the names of those
+    /// that are in use and stay.
     pub fn remove_strays(&self) -> Result<Vec<String>, TenantError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let control = self.control()?;
         let instances = control.instances().map_err(TenantError::Control)?;
-        let mut kept = Vec::new();
+        let (mut kept, mut has_slots) = (Vec::new(), false);
         for instance in instances {
             let name = instance.key.name.as_str().unwrap_or_default();
-            let Some(uid) = names::uid_of(name) else {
-                continue;
-            };
-            if self.journal.knows(&uid) {
+            let is_slot = name.starts_with(pods::SLOT);
+            let of_gone_claim = |uid| !self.journal.knows(&uid);
+            if !is_slot && !names::uid_of(name).is_some_and(of_gone_claim) {
                 continue;
             }
-            if control.destroy(&instance.key).is_err() {
+            if destroy(&*control, &instance).is_err() {
                 kept.push(name.to_owned());
+                has_slots |= is_slot;
             }
+        }
+        // By this file other programs know that the slots are some.
+        if !has_slots {
+            files::remove(&self.places.cdi.join(pods::SLOTS_FILE))?;
         }
         Ok(kept)
     }

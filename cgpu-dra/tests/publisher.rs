@@ -8,12 +8,13 @@ mod train;
 use answers::serve;
 use cgpu_dra::{
     config::Allowed,
-    driver::{self, Settings},
+    driver::{self, DriverError, Settings},
     failures::{Failure, Failures, PATIENCE},
     kubelet::Health,
     names::{Uid, REGISTRATION},
     publisher::Publisher,
     rpc,
+    slots::Slots,
     tenants::Tenants,
 };
 use cgpu_uapi::Name;
@@ -29,7 +30,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinHandle};
 use train::{plan, UID};
 
 /// An apiserver that keeps no slice, and whose watches end at once.
@@ -149,29 +150,34 @@ async fn a_taint_keeps_its_time() {
     running.abort();
 }
 
+/// Runs the whole driver until it is told to stop.
+fn start(
+    node: &Arc<FakeNode>,
+    client: &Client,
+) -> (watch::Sender<bool>, JoinHandle<Result<(), DriverError>>) {
+    let (stop, stopped) = watch::channel(false);
+    let settings = Settings {
+        node: "node1".to_owned(),
+        places: node.places(),
+        overcommit: 100,
+        allowed: Allowed::default(),
+        grace: Duration::ZERO,
+        metrics: None,
+    };
+    let running = driver::run(client.clone(), node.clone(), settings, stopped);
+    (stop, tokio::spawn(running))
+}
+
 /// A process that ends takes its own socket along, not that of one that has come meanwhile.
 #[tokio::test]
 async fn a_successor_stays_registered() {
     let node = FakeNode::new(1);
     let client = serve(without_slices).await;
     let registration = node.places().registry.join(REGISTRATION);
-    let start = || {
-        let (stop, stopped) = watch::channel(false);
-        let settings = Settings {
-            node: "node1".to_owned(),
-            places: node.places(),
-            overcommit: 100,
-            allowed: Allowed::default(),
-            grace: Duration::ZERO,
-            metrics: None,
-        };
-        let running = driver::run(client.clone(), node.clone(), settings, stopped);
-        (stop, tokio::spawn(running))
-    };
     let mut running = Vec::new();
     for _ in 0..2 {
         let before = rpc::identity(&registration);
-        running.push(start());
+        running.push(start(&node, &client));
         while rpc::identity(&registration).is_none_or(|now| Some(now) == before) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -232,4 +238,33 @@ async fn an_idle_node_is_seldom_asked() {
     }
     assert!(began.elapsed() > Duration::from_secs(3), "no patience");
     running.abort();
+}
+
+/// They would stay subtracted from what claims can have.
+#[tokio::test]
+async fn slots_of_a_device_plugin_go() {
+    let node = FakeNode::new(1);
+    let profile = "8g=8Gi:25:4".parse().expect("read");
+    let slots = Slots::new(node.clone(), node.places(), vec![profile]);
+    slots.keep().expect("kept");
+    node.with(|s| s.instances[1].open_files = 1);
+    let (stop, running) = start(&node, &serve(without_slices).await);
+    let began = Instant::now();
+    let left = async |count: usize| {
+        while node.limits().len() != count {
+            assert!(began.elapsed() < Duration::from_secs(90), "{count}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    left(1).await;
+    assert_eq!(node.limits()[0].0, "slot-8g-gpu-0-1");
+    // Its container may be started again, and other programs leave it alone by this file.
+    assert_eq!(node.cdi_files().len(), 1);
+    node.with(|s| s.instances[0].open_files = 0);
+    left(0).await;
+    while !node.cdi_files().is_empty() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    stop.send(true).expect("told");
+    running.await.expect("ended").expect("without an error");
 }
