@@ -40,6 +40,8 @@ const PERIOD: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_secs(5);
 /// Of those who ask the control device about their claims.
 static TURNS: Semaphore = Semaphore::const_new(4);
+/// Of those who change a size: the module may wait for a program of the claim's own pod.
+static RESIZES: Semaphore = Semaphore::const_new(2);
 
 /// Follows the claims of a node.
 pub struct Keeper {
@@ -262,7 +264,7 @@ impl Following {
             }) => {
                 let done =
                     move |tenants: &Tenants, uid: &Uid| tenants.resize(uid, memory_bytes, weight);
-                self.ask(done).await.and_then(|done| done)
+                self.ask_in(&RESIZES, done).await.and_then(|done| done)
             }
         };
         self.wish
@@ -289,8 +291,17 @@ impl Following {
         T: Send + 'static,
         F: FnOnce(&Tenants, &Uid) -> T + Send + 'static,
     {
+        self.ask_in(&TURNS, question).await
+    }
+
+    /// The same, once one of these turns is free.
+    async fn ask_in<T, F>(&self, turns: &'static Semaphore, question: F) -> Result<T, String>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Tenants, &Uid) -> T + Send + 'static,
+    {
         let (tenants, uid) = (self.keeper.tenants.clone(), self.uid.clone());
-        threads::ask(&TURNS, move || question(&tenants, &uid)).await
+        threads::ask(turns, move || question(&tenants, &uid)).await
     }
 
     /// The claim is gone, or elsewhere. The kubelet unprepares it; if it has forgotten that, this

@@ -4,8 +4,8 @@
 //!
 //! From the bottom up: [`quantity`], [`names`] and [`proto`] are formats; [`gpus`], [`failures`],
 //! [`kernel_log`] and [`slices`] say what a node has; [`claims`] and [`config`] what a claim wants;
-//! [`journal`] and [`tenants`] make and remove instances; [`kubelet`], [`publisher`] and [`keeper`]
-//! talk to the kubelet and the apiserver, whose claims [`apiserver`] reads; [`pods`] and
+//! [`journal`], [`turns`] and [`tenants`] make and remove instances; [`kubelet`], [`publisher`] and
+//! [`keeper`] talk to the kubelet and the apiserver, whose claims [`apiserver`] reads; [`pods`] and
 //! [`metrics`] tell figures, which [`web`] serves; [`driver`] starts all of it. [`once`] keeps the
 //! log short, and [`threads`] wait for the driver.
 //!
@@ -55,6 +55,7 @@ pub mod status;
 pub mod tenants;
 #[cfg(feature = "cluster")]
 pub mod threads;
+pub(crate) mod turns;
 #[cfg(feature = "cluster")]
 pub mod web;
 #[cfg(feature = "cluster")]

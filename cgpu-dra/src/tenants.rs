@@ -9,6 +9,7 @@ use crate::{
     journal::Journal,
     names::{self, Uid, CDI_KIND},
     node::{Node, Places},
+    turns::{Turn, Turns},
 };
 use cgpu_client::{
     cdi::{self, Surroundings, Tenant},
@@ -80,6 +81,12 @@ pub enum TenantError {
     /// Somebody removed it meanwhile.
     #[error("the instance {0} vanished while it was prepared; did an operator destroy it?")]
     Vanished(String),
+    /// Another change has not ended.
+    #[error(
+        "the instance {0} is being changed, which waits for the NVIDIA driver or for a program of \
+         the claim's pods; the kubelet tries again"
+    )]
+    Busy(String),
     /// A file.
     #[error(transparent)]
     Path(#[from] PathError),
@@ -144,8 +151,7 @@ pub struct Tenants {
     places: Places,
     overcommit: u32,
     journal: Journal,
-    /// One change at a time.
-    turn: Mutex<()>,
+    turns: Turns,
     /// Claims that are deleted or allocated elsewhere, and whose instances are still there.
     gone: Mutex<BTreeSet<Uid>>,
 }
@@ -159,7 +165,7 @@ impl Tenants {
             places,
             overcommit,
             journal,
-            turn: Mutex::default(),
+            turns: Turns::default(),
             gone: Mutex::default(),
         })
     }
@@ -175,6 +181,12 @@ impl Tenants {
         } else {
             0
         }
+    }
+
+    /// The turn at changing a claim.
+    fn turn(&self, uid: &Uid) -> Result<Turn<'_>, TenantError> {
+        let turn = self.turns.take(uid);
+        turn.ok_or_else(|| TenantError::Busy(uid.instance()))
     }
 
     /// The GPUs as they are now. The scheduler knows of the claims that are there, and of no other
@@ -244,7 +256,7 @@ impl Tenants {
     /// Makes the instances of a claim and its CDI file. Those that are there stay as they are; but
     /// if the journal does not say that they were complete, they get what the plan says.
     pub fn prepare(&self, uid: &Uid, plan: &Plan) -> Result<(), TenantError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn(uid)?;
         let control = self.control()?;
         let was_known = self.journal.knows(uid);
         let before = self.journal.plan(uid);
@@ -329,13 +341,13 @@ impl Tenants {
     /// Removes the instances of a claim and its CDI file. A claim that nobody knows is removed
     /// already.
     pub fn unprepare(&self, uid: &Uid) -> Result<(), TenantError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn(uid)?;
         self.remove(uid)
     }
 
     /// The same, unless the claim was prepared anew since it had this plan. Says whether.
     pub fn unprepare_as(&self, uid: &Uid, plan: &Plan) -> Result<bool, TenantError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn(uid)?;
         let is_same = self.journal.plan(uid).as_ref() == Some(plan);
         if is_same {
             self.remove(uid)?;
@@ -372,15 +384,18 @@ impl Tenants {
     /// earlier device plugin has left: this driver gives out none. Gives back the names of those
     /// that are in use and stay.
     pub fn remove_strays(&self) -> Result<Vec<String>, TenantError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let control = self.control()?;
         let instances = control.instances().map_err(TenantError::Control)?;
         let (mut kept, mut has_slots) = (Vec::new(), false);
         for instance in instances {
             let name = instance.key.name.as_str().unwrap_or_default();
-            let is_slot = name.starts_with(pods::SLOT);
-            let of_gone_claim = |uid| !self.journal.knows(&uid);
-            if !is_slot && !names::uid_of(name).is_some_and(of_gone_claim) {
+            let (uid, is_slot) = (names::uid_of(name), name.starts_with(pods::SLOT));
+            if uid.is_none() && !is_slot {
+                continue;
+            }
+            // A claim that is being changed is known to the journal, or is being removed.
+            let turn = uid.as_ref().map(|uid| self.turns.take_now(uid));
+            if matches!(turn, Some(None)) || uid.is_some_and(|uid| self.journal.knows(&uid)) {
                 continue;
             }
             if destroy(&*control, &instance).is_err() {
@@ -403,7 +418,7 @@ impl Tenants {
         memory_bytes: Option<u64>,
         weight: Option<u32>,
     ) -> Result<(), String> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn(uid).map_err(|busy| busy.to_string())?;
         let plan = self.journal.plan(uid).ok_or("the claim is not prepared")?;
         let control = self.node.control().map_err(said)?;
         let mut refused = Vec::new();

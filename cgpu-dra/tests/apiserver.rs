@@ -302,37 +302,3 @@ async fn few_claims_are_read_at_once() {
     let asked = asked.load(Ordering::Relaxed);
     assert!((1..=3).contains(&asked), "{asked}");
 }
-
-/// Its pod was deleted by force, so nobody unprepared it.
-#[test]
-fn claim_allocated_anew_moves() {
-    let node = FakeNode::new(2);
-    let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
-    let uid = Uid::new(UID).expect("a uid");
-    tenants.prepare(&uid, &plan()).expect("prepared");
-    let mut other = plan();
-    (other.shares[0].device, other.shares[0].minor) = ("gpu-1".to_owned(), 1);
-    node.with(|s| s.instances[0].open_files = 1);
-    let refused = tenants.prepare(&uid, &other).expect_err("in use");
-    assert!(
-        refused.to_string().contains("one file is still open"),
-        "{refused}"
-    );
-    assert_eq!(tenants.plan(&uid), Some(plan()));
-    node.with(|s| s.instances[0].open_files = 0);
-    tenants.prepare(&uid, &other).expect("prepared");
-    let at: Vec<_> = node
-        .limits()
-        .into_iter()
-        .map(|(_, gpu, limit)| (gpu, limit))
-        .collect();
-    let known = Some(other.clone());
-    assert_eq!((at, tenants.plan(&uid)), (vec![(1, 8 << 30)], known));
-    let spec = std::fs::read_to_string(&node.cdi_files()[0]).expect("read");
-    assert!(spec.contains("gpu-1") && !spec.contains("gpu-0"), "{spec}");
-    // A claim that was found gone from its first place is not removed from the second one.
-    for (known, is_removed) in [(plan(), false), (other, true)] {
-        assert_eq!(tenants.unprepare_as(&uid, &known), Ok(is_removed));
-        assert_eq!(node.limits().is_empty(), is_removed);
-    }
-}

@@ -11,8 +11,8 @@ use cgpu_uapi::{
     capability, set, state, Cause, Clean, Gpu, GpuCompute, GpuSetCompute, Instance,
     InstanceCompute, InstanceCreate, InstanceGet, InstanceKey, InstanceLimit,
     InstanceSetCapabilities, InstanceSetChannels, InstanceSetCompute, InstanceSetLimit,
-    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Limited, Policy, Refusal, Version,
-    ABI_VERSION, BURST_OF_GPU, CHANNELS_MAX, FLAG_OVERCOMMIT, GPU_ANY, LIMIT_DEFAULT,
+    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Limited, Name, Policy, Refusal,
+    Version, ABI_VERSION, BURST_OF_GPU, CHANNELS_MAX, FLAG_OVERCOMMIT, GPU_ANY, LIMIT_DEFAULT,
     MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
 use nix::errno::Errno;
@@ -76,6 +76,8 @@ pub struct ControlState {
     /// A tenant is in the midst of a call and gets no processor: what asks each tenant waits, for a
     /// minute at most.
     pub held_up: bool,
+    /// A tenant that is in the midst of a call, for a minute at most: a new limit waits for it.
+    pub busy: Option<Name>,
     /// Operations that fail, the given number of calls from now (0: the next one).
     failures: BTreeMap<Op, Vec<(usize, Errno)>>,
     next_id: u32,
@@ -108,6 +110,7 @@ impl ControlState {
             refusals: (vec![], 0),
             open: 0,
             held_up: false,
+            busy: None,
             failures: BTreeMap::new(),
             next_id: 3,
         };
@@ -270,10 +273,14 @@ impl<S: AsMut<ControlState>> FakeDevice<S> {
 
     /// As [`Self::held`], once no tenant holds up what asks each of them.
     fn of_all_tenants(&self) -> MutexGuard<'_, S> {
+        self.held_unless(|state| state.held_up)
+    }
+
+    fn held_unless(&self, waits: impl Fn(&ControlState) -> bool) -> MutexGuard<'_, S> {
         let began = Instant::now();
         loop {
             let mut held = self.held();
-            if !held.as_mut().held_up || began.elapsed() > Duration::from_secs(60) {
+            if !waits(held.as_mut()) || began.elapsed() > Duration::from_secs(60) {
                 return held;
             }
             drop(held);
@@ -402,7 +409,7 @@ impl<S: AsMut<ControlState>> Control for FakeDevice<S> {
     }
 
     fn set_memory(&self, request: &InstanceSetMemory) -> Result<(), Errno> {
-        let mut held = self.held();
+        let mut held = self.held_unless(|state| state.busy == Some(request.key.name));
         let state = held.as_mut().asked(Op::SetMemory, request)?;
         let n = state.find(&request.key)?;
         let minor = state.instances[n].key.gpu_minor;
