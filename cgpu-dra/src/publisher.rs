@@ -29,7 +29,7 @@ use std::{
     collections::BTreeMap,
     future::Future,
     pin::pin,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 use tokio::{sync::watch, task::JoinHandle, time::interval_at};
@@ -41,6 +41,8 @@ const PERIOD: Duration = Duration::from_secs(2);
 const IDLE_PERIOD: Duration = Duration::from_secs(30);
 /// Wait after a watch, also where a server ends each at once, and after a first error.
 const SHORTEST_WAIT: Duration = Duration::from_millis(250);
+/// Shortest time between two tries to write what the apiserver has dropped.
+const TRIES: Duration = Duration::from_secs(30);
 /// Longest wait after errors.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -95,6 +97,8 @@ struct Writer {
     node: String,
     /// The devices that were sent, and those that the apiserver kept.
     sent: Option<(Vec<Device>, Vec<Device>)>,
+    /// When that was.
+    written: Option<Instant>,
     generation: i64,
     lost: Arc<Mutex<Vec<&'static str>>>,
 }
@@ -124,6 +128,7 @@ impl Publisher {
                 client,
                 node: node.to_owned(),
                 sent: None,
+                written: None,
                 generation: 0,
                 lost: Arc::default(),
             },
@@ -163,6 +168,7 @@ impl Publisher {
             }
         }
         let devices = gpus.look().await;
+        slices.doubt();
         let version = gpus.meanwhile(answer(slices.reconcile(devices))).await?;
         let events = gpus.meanwhile(answer(slices.watch(&version))).await?;
         let (mut events, mut tick) = (events.boxed(), tokio::time::interval(PERIOD));
@@ -287,6 +293,19 @@ impl Writer {
         Api::all(self.client.clone())
     }
 
+    /// Has what the apiserver has dropped be sent again: by now its feature gate may be on. That
+    /// takes a restart of the apiserver, which ends the watch.
+    fn doubt(&mut self) {
+        let is_old = |at: Instant| at.elapsed() >= TRIES;
+        if !self.lost().is_empty() && self.written.is_none_or(is_old) {
+            self.sent = None;
+        }
+    }
+
+    fn lost(&self) -> MutexGuard<'_, Vec<&'static str>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn selector(&self) -> String {
         format!("spec.driver={DRIVER},spec.nodeName={}", self.node)
     }
@@ -354,16 +373,14 @@ impl Writer {
         };
         let there = written.spec.devices.unwrap_or_default();
         self.compare(&devices, &there);
+        self.written = Some(Instant::now());
         self.sent = Some((devices, there));
         Ok(version)
     }
 
     fn compare(&self, sent: &[Device], there: &[Device]) {
         let lost = dropped(sent, there);
-        let mut before = self
-            .lost
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut before = self.lost();
         if *before != lost {
             for said in slices::gates_off(&lost) {
                 eprintln!("cgpu-dra: {said}");

@@ -268,3 +268,43 @@ async fn slots_of_a_device_plugin_go() {
     stop.send(true).expect("told");
     running.await.expect("ended").expect("without an error");
 }
+
+/// The apiserver's feature gate is off at first.
+#[tokio::test]
+async fn a_gate_that_opens_is_noticed() {
+    let node = FakeNode::new(1);
+    let slice: Arc<Mutex<Option<Value>>> = Arc::default();
+    let is_off = Arc::new(AtomicBool::new(true));
+    let (kept, off) = (slice.clone(), is_off.clone());
+    let client = serve(move |request| {
+        let mut answer = keep_slice(&kept, request);
+        if request.method() != Method::GET && off.load(Ordering::Relaxed) {
+            let device = answer.pointer_mut("/spec/devices/0").expect("a device");
+            device["allowMultipleAllocations"] = Value::Null;
+            *kept.lock().expect("held") = Some(answer.clone());
+        }
+        answer
+    });
+    let (publisher, _health, _) = publisher(&node, client.await);
+    let lost = publisher.lost();
+    let running = tokio::spawn(publisher.run());
+    let began = Instant::now();
+    let generation = || {
+        let slice = slice.lock().expect("held").clone().unwrap_or_default();
+        slice["spec"]["pool"]["generation"].as_u64()
+    };
+    for is_lost in [true, false] {
+        while lost.lock().expect("held").is_empty() == is_lost {
+            assert!(began.elapsed() < Duration::from_secs(90), "{is_lost}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        if is_lost {
+            // The watches of this apiserver end at once, and each time all is well known.
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            assert_eq!(generation(), Some(1));
+        }
+        is_off.store(false, Ordering::Relaxed);
+    }
+    assert_eq!(generation(), Some(2));
+    running.abort();
+}
