@@ -2,6 +2,7 @@
 //! The program's three roles as the chart starts them: in a place without an apiserver each gets
 //! as far as asking for one, or says which argument it lacks.
 
+use cgpu_dra::names::DRIVER;
 use std::process::{Command, Output};
 
 /// Runs the program with these variables and arguments, and nothing else.
@@ -88,4 +89,15 @@ fn the_other_roles_need_no_node() {
         ],
     );
     assert!(said.contains("cannot be used with"), "{said}");
+}
+
+/// Below the kubelet's folder of plugins are the volumes of CSI drivers.
+#[test]
+fn the_chart_mounts_no_foreign_volumes() {
+    let chart = include_str!("../../dist/helm/cgpu/templates/daemonset.yaml");
+    let whole = chart.lines().filter(|line| line.ends_with("/plugins"));
+    let whole: Vec<_> = whole.map(str::trim).collect();
+    assert_eq!(whole, ["- --plugins={{ .Values.kubeletRoot }}/plugins"]);
+    let own = format!("/plugins/{DRIVER}\n");
+    assert_eq!(chart.matches(&own).count(), 2);
 }
