@@ -6,7 +6,10 @@ use serde::{
     de::{Error, IgnoredAny, MapAccess, Visitor},
     Deserialize, Deserializer,
 };
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 /// HAMi: how many GPUs. Alone it is NVIDIA's, and means whole ones.
 pub(crate) const HAMI_COUNT: &str = "nvidia.com/gpu";
@@ -30,6 +33,26 @@ pub(crate) const QGPU_MEMORY: &str = "tke.cloud.tencent.com/qgpu-memory";
 pub(crate) const QGPU_CORES: &str = "tke.cloud.tencent.com/qgpu-core";
 /// Tencent Cloud: compute that nobody else wants, percent.
 pub(crate) const QGPU_GREEDY: &str = "tke.cloud.tencent.com/qgpu-core-greedy";
+
+/// HAMi: annotations that say which models or UUIDs a pod's GPUs must have or must not have.
+pub(crate) const HAMI_CHOICES: [&str; 4] = [
+    "nvidia.com/use-gputype",
+    "nvidia.com/nouse-gputype",
+    "nvidia.com/use-gpuuuid",
+    "nvidia.com/nouse-gpuuuid",
+];
+/// HAMi: annotations without an equivalent, and why there is none.
+pub(crate) const HAMI_LOST: [(&str, &str); 3] = [
+    ("hami.io/gpu-scheduler-policy", CHOOSES),
+    ("hami.io/node-scheduler-policy", CHOOSES),
+    ("nvidia.com/vgpu-mode", "every share is an instance of cgpu"),
+];
+/// Tencent Cloud: an annotation without an equivalent, and why there is none.
+pub(crate) const QGPU_LOST: [(&str, &str); 1] = [(
+    "tke.cloud.tencent.com/app-class",
+    "shares differ by weight and priority alone",
+)];
+const CHOOSES: &str = "the scheduler of Kubernetes chooses";
 
 /// Names of one system, each of which makes a container one of its own.
 pub(crate) const SYSTEMS: [&[&str]; 3] = [
@@ -61,8 +84,27 @@ pub struct AskedPod {
 pub struct AskedMetadata {
     #[serde(default)]
     pub(crate) labels: AskedLabels,
-    /// Whether there are any.
-    pub(crate) annotations: Option<IgnoredAny>,
+    /// Those that another system knows, if there are any at all.
+    pub(crate) annotations: Option<AskedAnnotations>,
+}
+
+/// Names of a pod's annotations that another system knows and that have a value.
+#[derive(Debug, Default)]
+pub(crate) struct AskedAnnotations(pub(crate) BTreeSet<&'static str>);
+
+impl<'de> Deserialize<'de> for AskedAnnotations {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let lost = HAMI_LOST.into_iter().chain(QGPU_LOST).map(|(name, _)| name);
+        let known = |key: &str| {
+            HAMI_CHOICES
+                .into_iter()
+                .chain(lost.clone())
+                .find(|n| *n == key)
+        };
+        let mut found = known_of(from, known)?;
+        found.retain(|_, value| !value.0.is_empty());
+        Ok(Self(found.into_keys().collect()))
+    }
 }
 
 /// The label of a pod that is asked for.
@@ -106,27 +148,36 @@ pub(crate) struct AskedList(pub(crate) BTreeMap<&'static str, AskedText>);
 
 impl<'de> Deserialize<'de> for AskedList {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct ListReader;
-        impl<'de> Visitor<'de> for ListReader {
-            type Value = AskedList;
-
-            fn expecting(&self, said: &mut fmt::Formatter<'_>) -> fmt::Result {
-                said.write_str("resources by name")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AskedList, A::Error> {
-                let mut found = BTreeMap::new();
-                while let Some(AskedText(key)) = map.next_key()? {
-                    match names().chain(ALONG).find(|name| *name == key) {
-                        Some(name) => _ = found.insert(name, map.next_value()?),
-                        None => _ = map.next_value::<IgnoredAny>()?,
-                    }
-                }
-                Ok(AskedList(found))
-            }
-        }
-        from.deserialize_map(ListReader)
+        let known = |key: &str| names().chain(ALONG).find(|name| *name == key);
+        known_of(from, known).map(Self)
     }
+}
+
+/// The values of a map whose names are known. The rest is passed over.
+fn known_of<'de, D: Deserializer<'de>>(
+    from: D,
+    known: impl Fn(&str) -> Option<&'static str>,
+) -> Result<BTreeMap<&'static str, AskedText>, D::Error> {
+    struct KnownReader<F>(F);
+    impl<'de, F: Fn(&str) -> Option<&'static str>> Visitor<'de> for KnownReader<F> {
+        type Value = BTreeMap<&'static str, AskedText>;
+
+        fn expecting(&self, said: &mut fmt::Formatter<'_>) -> fmt::Result {
+            said.write_str("values by name")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut found = BTreeMap::new();
+            while let Some(AskedText(key)) = map.next_key()? {
+                match self.0(&key) {
+                    Some(name) => _ = found.insert(name, map.next_value()?),
+                    None => _ = map.next_value::<IgnoredAny>()?,
+                }
+            }
+            Ok(found)
+        }
+    }
+    from.deserialize_map(KnownReader(known))
 }
 
 /// A text, or a number as text: a quantity may be written as either. Of a text that nothing here

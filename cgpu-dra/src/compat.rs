@@ -7,16 +7,17 @@
 
 use crate::{
     asked::{
-        AskedPod, AskedResources, ALIYUN_CORES, ALIYUN_COUNT, ALIYUN_MEMORY, HAMI_CORES,
-        HAMI_COUNT, HAMI_MEMORY, HAMI_PERCENTAGE, HAMI_PRIORITY, QGPU_CORES, QGPU_GREEDY,
-        QGPU_MEMORY, SYSTEMS,
+        AskedPod, AskedResources, ALIYUN_CORES, ALIYUN_COUNT, ALIYUN_MEMORY, HAMI_CHOICES,
+        HAMI_CORES, HAMI_COUNT, HAMI_LOST, HAMI_MEMORY, HAMI_PERCENTAGE, HAMI_PRIORITY, QGPU_CORES,
+        QGPU_GREEDY, QGPU_LOST, QGPU_MEMORY, SYSTEMS,
     },
     names::DRIVER,
     patch::{annotate, append, use_claim},
     quantity,
+    templates::{Template, Wanted},
 };
 use cgpu_uapi::Priority;
-use serde_json::{json, Map, Value};
+use serde_json::{json, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most GPUs of a container: an allocation has at most 32 devices.
@@ -61,6 +62,12 @@ pub enum CompatError {
     /// Resources of two systems.
     #[error("the container {0} asks two systems for a GPU; keep the resources of one")]
     Mixed(String),
+    /// An annotation that binds the pod to some GPUs.
+    #[error(
+        "the pod's annotation {0} chooses GPUs, which is not converted; write a \
+         ResourceClaimTemplate of the class {DRIVER} with a selector"
+    )]
+    Choice(&'static str),
     /// A resource that no claim can say.
     #[error(
         "the container {container} asks for {name}, which no claim can say: {why}; write a \
@@ -76,15 +83,6 @@ pub enum CompatError {
     },
 }
 
-/// A ResourceClaimTemplate that the pod needs. What is in it decides its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
-    /// Its name.
-    pub name: String,
-    /// Its `spec`.
-    pub spec: Value,
-}
-
 /// A pod with claims in the place of another system's resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conversion {
@@ -96,67 +94,17 @@ pub struct Conversion {
     pub notes: Vec<String>,
 }
 
-/// The resources that a container asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wanted {
-    /// Of each GPU; `None`: all.
-    memory_bytes: Option<u64>,
-    /// Of each GPU; `None`: the least.
-    weight: Option<u64>,
-    gpus: u64,
-    high_priority: bool,
-}
-
-impl Wanted {
-    /// This, with no higher priority than claims may ask for.
-    fn at_most(mut self, highest: Priority, container: &str, notes: &mut Vec<String>) -> Self {
-        if self.high_priority && highest < Priority::High {
-            self.high_priority = false;
-            notes.push(format!(
-                "container {container}: {HAMI_PRIORITY}: 0 is not kept: in this cluster no claim \
-                 may ask for a high priority"
-            ));
-        }
-        self
-    }
-
-    fn template(self) -> Template {
-        let memory = match self.memory_bytes {
-            Some(bytes) => format!("{}m", bytes.div_ceil(MIB)),
-            None => "all".to_owned(),
-        };
-        let mut capacity = Map::new();
-        if let Some(bytes) = self.memory_bytes {
-            capacity.insert("memory".to_owned(), quantity::bytes(bytes).into());
-        }
-        if let Some(weight) = self.weight {
-            capacity.insert("weight".to_owned(), weight.to_string().into());
-        }
-        let mut exactly = json!({"deviceClassName": DRIVER, "count": self.gpus});
-        if !capacity.is_empty() {
-            exactly["capacity"] = json!({"requests": capacity});
-        }
-        let mut devices = json!({"requests": [{"name": "gpu", "exactly": exactly}]});
-        if self.gpus > 1 {
-            devices["constraints"] = json!([{"distinctAttribute": format!("{DRIVER}/uuid")}]);
-        }
-        if self.high_priority {
-            devices["config"] = json!([{"opaque": {"driver": DRIVER, "parameters": {
-                "apiVersion": crate::config::API_VERSION, "kind": crate::config::KIND,
-                "priority": "high"}}}]);
-        }
-        let weight = self.weight.map(|n| format!("-w{n}")).unwrap_or_default();
-        let high = if self.high_priority { "-high" } else { "" };
-        Template {
-            name: format!("cgpu-{memory}{weight}-x{}{high}", self.gpus),
-            spec: json!({"spec": {"devices": devices}}),
-        }
-    }
+/// The words of a pod that are for all of its containers.
+struct OfPod {
+    /// Memory is spread over several GPUs.
+    spread: bool,
+    annotations: BTreeSet<&'static str>,
 }
 
 /// The resources of a container, by name.
 struct Asked<'a> {
     container: &'a str,
+    pod: &'a OfPod,
     limits: BTreeMap<&'static str, u64>,
     notes: &'a mut Vec<String>,
 }
@@ -188,6 +136,15 @@ impl Asked<'_> {
             .push(format!("container {}: {what}", self.container));
     }
 
+    /// Notes the pod's annotations among these.
+    fn note_lost(&mut self, lost: &[(&'static str, &str)]) {
+        for (name, why) in lost {
+            if self.pod.annotations.contains(name) {
+                self.notes.push(format!("{name} is not kept: {why}"));
+            }
+        }
+    }
+
     fn bytes(&self, name: &'static str, unit: u64) -> Result<Option<u64>, CompatError> {
         let Some(value) = self.get(name) else {
             return Ok(None);
@@ -213,6 +170,11 @@ impl Asked<'_> {
     }
 
     fn hami(&mut self) -> Result<Wanted, CompatError> {
+        let mut choices = HAMI_CHOICES.into_iter();
+        if let Some(name) = choices.find(|name| self.pod.annotations.contains(name)) {
+            return Err(CompatError::Choice(name));
+        }
+        self.note_lost(&HAMI_LOST);
         if self.get(HAMI_PERCENTAGE).is_some_and(|n| n != WHOLE) {
             let why = "a claim asks for bytes";
             return Err(self.unsaid(HAMI_PERCENTAGE, why));
@@ -229,8 +191,8 @@ impl Asked<'_> {
         })
     }
 
-    fn aliyun(&mut self, spread: bool) -> Result<Wanted, CompatError> {
-        if spread {
+    fn aliyun(&mut self) -> Result<Wanted, CompatError> {
+        if self.pod.spread {
             let why = "it spreads the memory over several GPUs";
             return Err(self.unsaid(ALIYUN_COUNT, why));
         }
@@ -243,6 +205,7 @@ impl Asked<'_> {
     }
 
     fn tencent(&mut self) -> Result<Wanted, CompatError> {
+        self.note_lost(&QGPU_LOST);
         if self.get(QGPU_GREEDY).is_some() {
             self.note(&format!(
                 "{QGPU_GREEDY} is not kept: every instance gets what the others leave"
@@ -294,7 +257,7 @@ fn numbers(
 fn wanted(
     container: &str,
     resources: &AskedResources,
-    spread: bool,
+    pod: &OfPod,
     notes: &mut Vec<String>,
 ) -> Result<Option<Wanted>, CompatError> {
     let limits = numbers(container, resources)?;
@@ -304,13 +267,14 @@ fn wanted(
         .collect();
     let mut asked = Asked {
         container,
+        pod,
         limits,
         notes,
     };
     match systems[..] {
         [] => Ok(None),
         [0] => asked.hami().map(Some),
-        [1] => asked.aliyun(spread).map(Some),
+        [1] => asked.aliyun().map(Some),
         [2] => asked.tencent().map(Some),
         _ => Err(CompatError::Mixed(container.to_owned())),
     }
@@ -319,8 +283,12 @@ fn wanted(
 /// Converts a pod; `None` if it names no resource of another system. `highest` is the priority that
 /// claims may ask for.
 pub fn convert(pod: &AskedPod, highest: Priority) -> Result<Option<Conversion>, CompatError> {
-    let spread = &pod.metadata.labels.aliyun_count;
-    let spread = spread.as_ref().is_some_and(|n| n != "1");
+    let count = pod.metadata.labels.aliyun_count.as_ref();
+    let annotations = pod.metadata.annotations.as_ref();
+    let of_pod = OfPod {
+        spread: count.is_some_and(|n| n != "1"),
+        annotations: annotations.map(|a| a.0.clone()).unwrap_or_default(),
+    };
     let (mut patch, mut notes) = (Vec::new(), Vec::new());
     let mut templates: BTreeMap<String, Template> = BTreeMap::new();
     let mut claims = Vec::new();
@@ -332,7 +300,7 @@ pub fn convert(pod: &AskedPod, highest: Priority) -> Result<Option<Conversion>, 
     ] {
         for (n, container) in all.iter().enumerate() {
             let (name, resources) = (&*container.name.0, &container.resources);
-            let Some(wanted) = wanted(name, resources, spread, &mut notes)? else {
+            let Some(wanted) = wanted(name, resources, &of_pod, &mut notes)? else {
                 continue;
             };
             if claims.len() == MOST_CONTAINERS {
@@ -368,7 +336,7 @@ pub fn convert(pod: &AskedPod, highest: Priority) -> Result<Option<Conversion>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::patch::NOT_KEPT;
+    use crate::{asked::AskedAnnotations, patch::NOT_KEPT};
 
     fn read(pod: Value) -> AskedPod {
         serde_json::from_value(pod).expect("a pod")
@@ -527,7 +495,7 @@ mod tests {
         };
         let note = last(&annotated)["value"][NOT_KEPT].clone();
         assert!(note.as_str().is_some_and(|note| note.contains("no cap")));
-        annotated.metadata.annotations = Some(serde::de::IgnoredAny);
+        annotated.metadata.annotations = Some(AskedAnnotations::default());
         let add = json!({"op": "add", "path": "/metadata/annotations/cgpu.io~1not-kept",
             "value": note});
         assert_eq!(last(&annotated), add);
@@ -572,5 +540,39 @@ mod tests {
             .expect_err("refused")
             .to_string();
         assert!(error.contains("several GPUs"), "{error}");
+    }
+
+    #[test]
+    fn annotations_are_refused_or_noted() {
+        let with = |name: &str, value: &str, limits: &Value| {
+            let pod = json!({"metadata": {"annotations": {name: value, "x": "y"}}, "spec":
+                {"containers": [{"name": "main", "resources": {"limits": limits}}]}});
+            convert(&read(pod), Priority::High)
+        };
+        let hami = json!({"nvidia.com/gpumem": 1000});
+        let qgpu = json!({"tke.cloud.tencent.com/qgpu-memory": 8});
+        for name in HAMI_CHOICES {
+            let why = with(name, "A100", &hami).expect_err("refused").to_string();
+            assert!(why.contains(name) && why.contains("a selector"), "{why}");
+            // Others do not know it, and without a value it chooses nothing.
+            assert!(with(name, "A100", &qgpu).is_ok());
+            assert!(with(name, "", &hami).is_ok());
+            assert_eq!(with(name, "A100", &json!({"nvidia.com/gpu": 1})), Ok(None));
+        }
+        let of = |limits: &Value, name: &str| {
+            let done = with(name, "spread", limits).expect("read").expect("done");
+            (
+                done.notes.join("; "),
+                done.patch.last().cloned().expect("a change"),
+            )
+        };
+        for (lost, own, other) in [(&HAMI_LOST[..], &hami, &qgpu), (&QGPU_LOST, &qgpu, &hami)] {
+            for (name, _) in lost {
+                let (notes, last) = of(own, name);
+                assert!(notes.contains(&format!("{name} is not kept")), "{notes}");
+                assert_eq!(last["value"], notes);
+                assert!(!of(other, name).0.contains(name));
+            }
+        }
     }
 }

@@ -11,8 +11,8 @@
 //!
 //! Beside the driver there are two more programs in the same binary: [`webhook`] checks
 //! [`parameters`] and turns other systems' resource names ([`asked`]) into claims ([`compat`],
-//! [`patch`]), and [`device_plugin`] gives out [`slots`] of fixed sizes in clusters whose scheduler
-//! cannot divide a GPU.
+//! [`templates`], [`patch`]), and [`device_plugin`] gives out [`slots`] of fixed sizes in clusters
+//! whose scheduler cannot divide a GPU.
 
 #![forbid(unsafe_code)]
 
@@ -52,6 +52,7 @@ pub mod rpc;
 pub mod slices;
 pub mod slots;
 pub mod status;
+pub mod templates;
 pub mod tenants;
 #[cfg(feature = "cluster")]
 pub mod threads;

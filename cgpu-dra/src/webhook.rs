@@ -5,10 +5,11 @@
 use crate::{
     apiserver::sentence,
     asked::AskedPod,
-    compat::{self, Template},
+    compat,
     config::{Allowed, GpuConfig},
     names::is_object,
     parameters::{of_class, Configured},
+    templates::Template,
     web,
 };
 use http::{request::Parts, Method, Request, Response, StatusCode};
