@@ -185,15 +185,8 @@ impl Kubelet {
             return Err(ClaimError::Name);
         }
         let plan = match self.tenants.plan(&uid) {
-            None => self.plan(&uid, claim).await?,
-            // A prepared claim stays as it was, also if the apiserver is away. But if its pod was
-            // deleted by force, it may have been allocated anew.
-            Some(known) => {
-                let asked = tokio::time::timeout(FOR_KNOWN, self.plan(&uid, claim)).await;
-                let new = asked.ok().and_then(Result::ok);
-                new.filter(|new| !new.is_same_allocation(&known))
-                    .unwrap_or(known)
-            }
+            None => self.plan(&uid, &self.find(claim).await?).await?,
+            Some(known) => self.plan_again(&uid, claim, known).await?,
         };
         let tenants = self.tenants.clone();
         let (at, made) = (uid.clone(), plan.clone());
@@ -201,16 +194,44 @@ impl Kubelet {
         Ok((uid, plan))
     }
 
-    /// Plans a claim's instances as the apiserver says that it is allocated.
-    async fn plan(&self, uid: &Uid, claim: ClaimReference) -> Result<Plan, ClaimError> {
+    /// The claim, as the apiserver has it.
+    async fn find(&self, claim: ClaimReference) -> Result<ResourceClaim, ClaimError> {
         let called = format!("{}/{}", claim.namespace, claim.name);
         let found = (self.lookup)(claim.namespace, claim.name).await;
         let found = found.map_err(|why| ClaimError::Lookup(called.clone(), why))?;
-        let found = found.ok_or(ClaimError::Missing(called))?;
+        found.ok_or(ClaimError::Missing(called))
+    }
+
+    /// Plans the instances of a claim that has this plan. It stays as it was, also if the apiserver
+    /// is away, or if a class has changed. But if its pod was deleted by force, it may have been
+    /// allocated anew, and then the old plan takes what others were given.
+    async fn plan_again(
+        &self,
+        uid: &Uid,
+        claim: ClaimReference,
+        known: Plan,
+    ) -> Result<Plan, ClaimError> {
+        let found = tokio::time::timeout(FOR_KNOWN, self.find(claim)).await;
+        let Ok(Ok(found)) = found else {
+            return Ok(known);
+        };
+        let planning = self.plan(uid, &found);
+        let is_same = found.metadata.uid.as_deref() == Some(uid.as_str());
+        if !is_same || !known.is_allocated(&found, &self.pool) {
+            return planning.await;
+        }
+        let new = tokio::time::timeout(FOR_KNOWN, planning).await;
+        let new = new.ok().and_then(Result::ok);
+        let moved = new.filter(|new| !new.is_same_allocation(&known));
+        Ok(moved.unwrap_or(known))
+    }
+
+    /// Plans a claim's instances as it is allocated.
+    async fn plan(&self, uid: &Uid, claim: &ResourceClaim) -> Result<Plan, ClaimError> {
         let tenants = self.tenants.clone();
         let inventory = ask(move || tenants.inventory()).await?;
         let inventory = inventory.map_err(TenantError::Control)?;
-        Ok(plan(&found, uid, &self.pool, &inventory, self.allowed)?)
+        Ok(plan(claim, uid, &self.pool, &inventory, self.allowed)?)
     }
 
     /// Removes what claims have, each for itself.

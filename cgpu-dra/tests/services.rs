@@ -292,6 +292,32 @@ async fn apiserver_tells_where_a_prepared_claim_is_now() {
     }
 }
 
+/// Its old share may be another claim's by now.
+#[tokio::test]
+async fn refused_new_allocation_keeps_no_old_share() {
+    let node = FakeNode::new(2);
+    let claims = known(one_share());
+    let mut driver = start(&node, &claims).await;
+    driver.prepare().await;
+    let refused = || json!([config("FromClaim", json!([]), json!({"priority": "high"}))]);
+    let elsewhere = json!([on("gpu", "gpu-1", "8Gi", "20")]);
+    for (results, said) in [
+        // The same share, of a class that allows less than before.
+        (json!([on("gpu", "gpu-0", "8Gi", "20")]), None),
+        (elsewhere, Some("a high priority")),
+        (json!([]), Some("no device of gpu.cgpu.io")),
+    ] {
+        let changed = known(claim(UID, results, refused()));
+        let changed = changed.lock().expect("held").clone();
+        claims.lock().expect("held").extend(changed);
+        let answer = driver.prepare().await;
+        match said {
+            None => assert_eq!(answer.devices[0].device_name, "gpu-0"),
+            Some(said) => assert!(answer.error.contains(said), "{said}: {}", answer.error),
+        }
+    }
+}
+
 /// Others are answered while a call of the driver does not come back.
 #[tokio::test]
 async fn a_stuck_call_holds_up_itself_alone() {
