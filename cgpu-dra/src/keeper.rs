@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Follows the claims that are prepared on this node: keeps their `status.devices` true, resizes
-//! their instances when annotations ask for it, and removes what a claim has left that is gone.
+//! their instances when annotations ask for it, makes those again that are lost, and removes what a
+//! claim has left that is gone.
 
 use crate::{
     apiserver::{sentence, ClaimApi},
@@ -125,6 +126,10 @@ struct Following {
     /// The wish for another size, and its outcome.
     wish: Wish,
     resized: Option<Result<(), String>>,
+    /// An instance was not there, and was not made again yet.
+    is_lost: bool,
+    /// Why it cannot be.
+    last: Once,
     /// Since when the claim has been gone, or allocated elsewhere.
     gone: Option<Instant>,
 }
@@ -139,6 +144,8 @@ impl Following {
             kept: false,
             wish: Wish::default(),
             resized: None,
+            is_lost: false,
+            last: Once::default(),
             gone: None,
         }
     }
@@ -217,6 +224,7 @@ impl Following {
 
     /// Does what the claim asks for, and writes to it what is.
     async fn step(&mut self, said: &mut Said) -> kube::Result<()> {
+        self.restore().await;
         self.resize(said).await;
         let Some(moment) = self.moment().await else {
             return Ok(());
@@ -241,6 +249,32 @@ impl Following {
         self.kept = status::tells_of(&said.devices, &devices);
         self.written = Some(devices);
         Ok(())
+    }
+
+    /// Has a lost instance be made again. Its pods may have been started already, and then the
+    /// kubelet does not ask for it.
+    async fn restore(&mut self) {
+        let instances = self.ask(|tenants, uid| tenants.instances(uid)).await;
+        let Ok(Ok(instances)) = instances else {
+            return;
+        };
+        let has = |minor| instances.iter().any(|i| i.key.gpu_minor == minor);
+        self.is_lost |= !self.plan.shares.iter().all(|share| has(share.minor));
+        if !self.is_lost {
+            self.last.say(None);
+            return;
+        }
+        let (plan, name) = (self.plan.clone(), self.uid.instance());
+        let restored = self.ask(move |tenants, uid| tenants.restore(uid, &plan));
+        let why = match restored.await {
+            Ok(Ok(is_done)) => {
+                self.is_lost = false;
+                is_done.then(|| format!("the instance {name} was lost, and is made again"))
+            }
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(error) => Some(error),
+        };
+        self.last.say(why);
     }
 
     /// Follows the claim's wish for another size, if it is time to.

@@ -257,6 +257,25 @@ impl Tenants {
     /// if the journal does not say that they were complete, they get what the plan says.
     pub fn prepare(&self, uid: &Uid, plan: &Plan) -> Result<(), TenantError> {
         let _turn = self.turn(uid)?;
+        self.prepare_in_turn(uid, plan)
+    }
+
+    /// Makes those of a claim's instances again that are not there any more, unless it was
+    /// unprepared or prepared anew since it had this plan. Says whether it has made any.
+    pub fn restore(&self, uid: &Uid, plan: &Plan) -> Result<bool, TenantError> {
+        let _turn = self.turn(uid)?;
+        // A removal that has begun took the file first, and is tried again.
+        let is_same = self.journal.plan(uid).as_ref() == Some(plan) && self.cdi_file(uid).is_file();
+        let there = self.instances(uid)?;
+        let is_whole = plan.shares.iter().all(|share| is_there(&there, share));
+        let is_lost = is_same && !(is_whole && self.journal.is_complete(uid));
+        if is_lost {
+            self.prepare_in_turn(uid, plan)?;
+        }
+        Ok(is_lost)
+    }
+
+    fn prepare_in_turn(&self, uid: &Uid, plan: &Plan) -> Result<(), TenantError> {
         let control = self.control()?;
         let was_known = self.journal.knows(uid);
         let before = self.journal.plan(uid);

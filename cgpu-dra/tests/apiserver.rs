@@ -7,10 +7,12 @@ mod train;
 
 use answers::serve;
 use cgpu_dra::{apiserver::ClaimApi, keeper::Keeper, names::Uid, tenants::Tenants};
+use cgpu_fake::Op;
 use fake_node::FakeNode;
 use http::{Method, Request};
 use hyper::body::Bytes;
 use kube::Client;
+use nix::errno::Errno;
 use serde_json::{json, Value};
 use std::{
     sync::{
@@ -243,6 +245,40 @@ async fn removed_status_is_written_again() {
         *status.lock().expect("held") = Value::Null;
     }
     running.abort();
+}
+
+/// An operator destroyed it, or the module was loaded anew. Its pod may run.
+#[tokio::test]
+async fn a_lost_instance_comes_back() {
+    let node = FakeNode::new(1);
+    let client = serve(|request| answer(request, false)).await;
+    let keeper = keeper(&node, client);
+    let (tenants, uid) = (keeper.tenants.clone(), Uid::new(UID).expect("a uid"));
+    let running = tokio::spawn(keeper.run());
+    let before = node.limits();
+    for _ in 0..2 {
+        node.with(|s| {
+            s.instances.clear();
+            // It is tried again.
+            s.fail(Op::SetCompute, 0, Errno::EIO);
+        });
+        let began = Instant::now();
+        while node.limits() != before || node.journal().len() != 2 {
+            assert!(began.elapsed() < Duration::from_secs(60), "not again");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    running.abort();
+    // Another call was faster.
+    assert_eq!(tenants.restore(&uid, &plan()), Ok(false));
+    // A removal that has begun goes first: a program of the claim's other instance still runs.
+    node.with(|s| s.instances[0].open_files = 1);
+    tenants.unprepare(&uid).expect_err("in use");
+    assert_eq!(tenants.restore(&uid, &plan()), Ok(false));
+    node.with(|s| s.instances[0].open_files = 0);
+    tenants.unprepare(&uid).expect("removed");
+    assert_eq!(tenants.restore(&uid, &plan()), Ok(false));
+    assert!(node.limits().is_empty() && node.cdi_files().is_empty());
 }
 
 /// An operator's change outlives the driver then, as that of a claim that never had a wish.
