@@ -22,6 +22,8 @@ use tonic::Status;
 
 /// How often slots, GPUs and the kubelet's socket are looked at.
 const PERIOD: Duration = Duration::from_secs(2);
+/// Longest wait for the first slots. A node with many GPUs may initialise them all before.
+const FIRST_WAIT: Duration = Duration::from_secs(30);
 /// The largest answer of the kubelet to a registration, bytes.
 const LARGEST: usize = 1 << 16;
 const SERVICE: &str = "/v1beta1.DevicePlugin/";
@@ -227,6 +229,11 @@ pub async fn run(node: Arc<dyn Node>, settings: PluginSettings, mut stop: watch:
     ));
     let (tell, devices) = watch::channel(Devices::new());
     let registered = async {
+        // A kubelet that has started refuses its pods while it hears of no device. But in the end
+        // it is told that there is none.
+        let mut first = devices.clone();
+        let some = first.wait_for(|devices| !devices.is_empty());
+        let _ = tokio::time::timeout(FIRST_WAIT, some).await;
         let mut last = Once::default();
         loop {
             let ended = one_kubelet(&settings, &slots, &devices).await;

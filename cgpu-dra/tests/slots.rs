@@ -240,8 +240,8 @@ async fn what_cannot_be_given_is_refused() {
 
 #[tokio::test]
 async fn profiles_beyond_a_gpu_give_no_slot() {
-    let node = FakeNode::new(1);
-    for profiles in [&["8g=8Gi:1:20"][..], &["8g=8Gi:60:1", "1g=1Gi:20:3"]] {
+    let refused = async |profiles: &[&str]| {
+        let node = FakeNode::new(1);
         let kubelet = Registry::start(&node);
         let _running = run(&node, profiles);
         let mut plugin = kubelet.plugin("cgpu.io/gpu-8g").await;
@@ -251,7 +251,26 @@ async fn profiles_beyond_a_gpu_give_no_slot() {
             .await;
         assert_eq!(refused, Err("9".to_owned()));
         assert!(node.limits().is_empty() && node.journal().is_empty());
-    }
+    };
+    tokio::join!(
+        refused(&["8g=8Gi:1:20"]),
+        refused(&["8g=8Gi:60:1", "1g=1Gi:20:3"])
+    );
+}
+
+/// The kubelet refuses pods that it had admitted before its start, while it hears of no device.
+#[tokio::test]
+async fn kubelet_first_hears_of_all_slots() {
+    let node = FakeNode::new(1);
+    node.stuck.store(true, Ordering::Relaxed);
+    let kubelet = Registry::start(&node);
+    let _running = run(&node, &["8g=8Gi:20:3"]);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(*kubelet.registered.lock().expect("held"), []);
+    node.stuck.store(false, Ordering::Relaxed);
+    let mut plugin = kubelet.plugin("cgpu.io/gpu-8g").await;
+    let first: PluginDevices = plugin.first("/v1beta1.DevicePlugin/ListAndWatch").await;
+    assert_eq!(first.devices.len(), 3);
 }
 
 #[tokio::test]
