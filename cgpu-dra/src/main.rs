@@ -11,7 +11,7 @@ use cgpu_dra::{
     failures::Failures,
     kernel_log::KernelLog,
     node::{Machine, Node, Places},
-    slots::Profile,
+    slots::{check_names, Profile},
     web,
     webhook::Webhook,
 };
@@ -275,6 +275,7 @@ async fn drive(options: DriverOptions) -> Result<(), String> {
 }
 
 async fn give_slots(options: PluginOptions) -> Result<(), String> {
+    check_names(&options.profiles).map_err(|e| e.to_string())?;
     let (machine, places) = options.places.parts();
     watch_failures(&places, machine.clone());
     let settings = PluginSettings {

@@ -48,6 +48,15 @@ pub struct Profile {
     pub count: u32,
 }
 
+/// Refuses profiles of which two have one name: each is a resource of its own.
+pub fn check_names(profiles: &[Profile]) -> Result<(), ProfileError> {
+    let mut names = BTreeSet::new();
+    let twice = profiles.iter().find(|profile| !names.insert(&profile.name));
+    twice.map_or(Ok(()), |profile| {
+        Err(ProfileError::Twice(profile.name.clone()))
+    })
+}
+
 /// Why a profile cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
@@ -66,6 +75,9 @@ pub enum ProfileError {
     /// Its weight.
     #[error("the weight of a profile is 1 to {WEIGHT_MAX}")]
     Weight,
+    /// Its name is another one's.
+    #[error("the profile {0} is there twice; give each size a name of its own")]
+    Twice(String),
     /// How many.
     #[error("the count of a profile is 1 to {MAX_INSTANCES_PER_GPU}")]
     Count,

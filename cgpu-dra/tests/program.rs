@@ -80,6 +80,9 @@ fn the_other_roles_need_no_node() {
     assert!(said.contains("--profile"), "{said}");
     let said = failure(&[], &["device-plugin", "--profile=8g=8Gi:20"]);
     assert!(said.contains("8g=8Gi:20:4"), "{said}");
+    let two = ["--profile=8g=8Gi:20:4", "--profile=8g=4Gi:5:1"];
+    let said = failure(&[], &[&["device-plugin"], &two[..]].concat());
+    assert!(said.contains("the profile 8g is there twice"), "{said}");
     let said = failure(
         &[],
         &[
