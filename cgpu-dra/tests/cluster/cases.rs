@@ -412,6 +412,30 @@ pub(crate) async fn the_account_is_kept_to_its_node(world: &mut World) -> Outcom
             (at, pool, &foreign),
         )?;
     }
+    // A slice of another node that is there stays as it is.
+    let by_admin: Api<ResourceSlice> = Api::all(world.client.clone());
+    let (how, foreign) = (PostParams::default(), slice("elsewhere", "elsewhere"));
+    let there = by_admin.create(&how, &foreign).await;
+    let there = there.map_err(|e| e.to_string())?;
+    let name = there.metadata.name.clone().unwrap_or_default();
+    let mut changed = there.clone();
+    changed.spec.pool.generation += 1;
+    let updated = slices.replace(&name, &how, &changed).await;
+    let updated = updated.map(|_| ()).map_err(|e| e.to_string());
+    let mut taken = there.clone();
+    taken.spec = slice("rights", "rights").spec;
+    let taken = slices.replace(&name, &how, &taken).await;
+    must(taken.is_err(), "another node's slice is taken")?;
+    let deleted = slices.delete(&name, &DeleteParams::default()).await;
+    let deleted = deleted.map(|_| ()).map_err(|e| e.to_string());
+    for refused in [updated, deleted] {
+        must(
+            refused.as_ref().is_err_and(|e| e.contains("own node only")),
+            &refused,
+        )?;
+    }
+    let kept = by_admin.get(&name).await.map_err(|e| e.to_string())?;
+    must(kept.spec == there.spec, &kept.spec)?;
     let pods: Api<Pod> = Api::all(node.client.clone());
     let listed = pods
         .list(&ListParams::default())

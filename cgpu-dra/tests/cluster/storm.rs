@@ -3,11 +3,14 @@
 
 use crate::{
     control_plane::{client, ADMIN},
+    fake_node::FakeNode,
     patience::{must, wait, Outcome},
     random::{setting, Random},
     world::World,
 };
-use cgpu_dra::slices;
+use cgpu_dra::{
+    failures::Failures, kubelet::Health, publisher::Publisher, slices, tenants::Tenants,
+};
 use k8s_openapi::api::{
     core::v1::Pod,
     resource::v1::{Device, ResourceSlice},
@@ -24,6 +27,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use tokio::sync::watch;
 
 /// A scheduler that takes longer has hung: even on a busy machine it needs less.
 const HANGS: Duration = Duration::from_secs(600);
@@ -219,25 +223,26 @@ pub(crate) async fn a_thousand_nodes(world: &mut World) -> Outcome {
 
 /// An apiserver whose feature gate is off drops fields, and the driver sees it.
 pub(crate) async fn dropped_fields_are_noticed(world: &mut World) -> Outcome {
-    let node = world.node("dropped", 1).await;
-    let sent = devices_of(world, "dropped").await;
-    drop(node);
+    world.node_object("dropped").await;
     let old = world
         .plane
         .second_apiserver("DRAConsumableCapacity=false")
         .await;
-    let slices: Api<ResourceSlice> = Api::all(client(old, ADMIN));
-    let slice = ResourceSlice {
-        metadata: serde_json::from_value(json!({"name": "dropped"})).expect("metadata"),
-        spec: slices::spec("dropped-again", 1, sent.clone()),
-    };
-    let kept = slices.create(&PostParams::default(), &slice).await;
-    let kept = kept
-        .map_err(|e| e.to_string())?
-        .spec
-        .devices
-        .unwrap_or_default();
-    let lost = slices::dropped(&sent, &kept);
+    let fake = FakeNode::new(1);
+    let tenants = Tenants::open(fake.clone(), fake.places(), 100);
+    let tenants = Arc::new(tenants.map_err(|e| e.to_string())?);
+    let failures = Failures::at(fake.places().state.join("failed"));
+    let (tell, _health) = watch::channel(Health::new());
+    let publisher = Publisher::new(client(old, ADMIN), "dropped", tenants, failures, tell);
+    let lost = publisher.lost();
+    let running = tokio::spawn(publisher.run());
+    let noticed = wait("dropped fields", || async {
+        let lost = lost.lock().expect("held").clone();
+        (!lost.is_empty()).then_some(lost)
+    })
+    .await;
+    running.abort();
+    let lost = noticed?;
     must(
         lost == ["allowMultipleAllocations", "capacity.requestPolicy"],
         &lost,
