@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""profile.py [--call WORDS] [--least N] [--calls N]: where the instructions of a call go, in the
-test machine on the stand-in driver. For each kind of call of `make bench`: how many instructions
-one takes on the driver's own nodes and through an instance, and the tree of functions of the second
-with what each takes with all that it calls.
+"""profile.py [--kernel KERNEL] [--call WORDS] [--least N] [--calls N]: where the instructions of a
+call go, in the test machine on the stand-in driver. For each kind of call of `make bench`: how many
+instructions one takes on the driver's own nodes and through an instance, and the tree of functions
+of the second with what each takes with all that it calls.
 
 QEMU writes down every instruction of one call, the last of a round of so many calls (profile.c);
 /proc/kallsyms says whose it is. An interrupt in the midst of a call would show as functions that do
@@ -100,7 +100,7 @@ def tree(symbols, addresses):
     return root
 
 
-def machine(folder, calls):
+def machine(folder, kernel, calls):
     """The output of `bench --marked` with so many calls a round, the symbols of that boot and the
     stretches."""
     root = subprocess.run(
@@ -116,6 +116,8 @@ def machine(folder, calls):
     command = f"gzip -c /proc/kallsyms | base64; echo =; cgpu-guest bench --marked --rounds 1 --calls {calls}"
     options = [
         "--no-build",
+        "--kernel",
+        kernel,
         "--name",
         "profile",
         "--count-instructions",
@@ -148,6 +150,7 @@ def main():
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    arguments.add_argument("--kernel", default="stock", help="as for build.sh")
     arguments.add_argument("--call", default="", help="only calls with this in their names")
     arguments.add_argument(
         "--least", type=int, default=100, help="functions that take fewer instructions are left out"
@@ -157,7 +160,7 @@ def main():
     )
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        symbols, marks, stretches = machine(Path(folder), options.calls)
+        symbols, marks, stretches = machine(Path(folder), options.kernel, options.calls)
     # The second round: in the first one, pages are allocated.
     last = {tuple(mark): stretch for mark, stretch in zip(marks, stretches)}
     for (side, name), stretch in last.items():
