@@ -244,7 +244,11 @@ impl Scheduler {
         let mut retry = None;
         let is_meant = |i: &&SchedInstance| which == WhichSlices::All || i.slice_us == 0;
         for instance in self.fleet.instances().filter(is_meant) {
-            let count = self.fleet.count_compute_groups(instance.id);
+            // Under `native` each group has the driver's own slice.
+            let count = match self.mode {
+                Mode::Native => 1,
+                _ => self.fleet.count_compute_groups(instance.id),
+            };
             let each = match u32::try_from(count) {
                 Ok(count) if count > 1 => instance.slice_us / count,
                 _ => instance.slice_us,

@@ -174,3 +174,25 @@ fn stale_channels_are_found_by_halves() {
     let [a, b] = [a - before[0], b - before[1]];
     assert!(b * 10 >= a * 9, "{a} {b}");
 }
+
+#[test]
+fn native_leaves_slices_to_the_driver() {
+    let mut bench = Bench::new(Policy::Native, Mechanisms::ALL);
+    bench.instance(A, terms(1), 8);
+    bench.instance(B, terms(1), 8);
+    bench.event(second_group());
+    bench.run(1000 * MS, &[A, B]);
+    assert_eq!(bench.calls(), 0, "{:?}", bench.done);
+    bench.set_policy(Policy::Weight);
+    bench.run(1000 * MS, &[A, B]);
+    assert!(bench.done.iter().any(|(_, action)| sets_slice(action)));
+    bench.set_policy(Policy::Native);
+    bench.settle();
+    let last = |group| {
+        let set = bench.slices.iter().rev().find(|(name, _)| *name == group);
+        set.map(|(_, slice)| *slice)
+    };
+    for group in [name(A, 1), name(A, 3)] {
+        assert_eq!(last(group), Some(instance::DEFAULT_SLICE_US));
+    }
+}
