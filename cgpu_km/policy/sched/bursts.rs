@@ -272,9 +272,10 @@ impl Scheduler {
         };
         let next = self.next_burst(now).and_then(|id| self.fleet.find(id));
         let next = next.filter(|next| next.lag.is_being_spent());
-        next.is_some_and(|next| match next.terms.high_priority {
-            true => !holder.terms.high_priority || !holder.lag.rules(),
-            false => !holder.terms.high_priority && !holder.lag.rules(),
+        next.is_some_and(|next| {
+            let (urgent, held) = (next.terms.high_priority, holder.terms.high_priority);
+            // Of the same priority it comes before those that turns serve.
+            urgent && !held || urgent == held && !holder.lag.rules()
         })
     }
 

@@ -85,6 +85,42 @@ fn before_a_burst(request: Nanos, load: f64) -> Line {
     }
 }
 
+/// A program of short requests that launches one kernel without end, and is not heard of again: the
+/// time that its neighbour has, three times its weight, once it was found out.
+fn hidden_kernel() -> Line {
+    const SHARE: f64 = 0.75;
+    let mut driven = Driven::new(Mechanisms::ALL, rules(Policy::Weight, Period::Latency));
+    let short = Habit {
+        kernel: MS,
+        depth: 1,
+    };
+    let program = driven.add(short, weight(1));
+    let neighbour = driven.add(DEEP, weight(3));
+    for _ in 0..150 {
+        driven.world.programs[program].left = Some(17);
+        driven.world.set_stopped(program, false);
+        driven.run(60 * MS);
+    }
+    driven.world.programs[program].habit.kernel = 60_000 * MS;
+    driven.world.programs[program].left = Some(1);
+    driven.world.set_stopped(program, false);
+    driven.run(5_000 * MS);
+    let before = driven.world.ran(neighbour);
+    driven.run(LENGTH);
+    let got = (driven.world.ran(neighbour) - before) as f64 / LENGTH as f64;
+    Line {
+        backend: RMAPI.name,
+        case: "one kernel without end after short requests: what its neighbour has".to_owned(),
+        wanted: vec![SHARE],
+        got: vec![rounded(got)],
+        error: rounded((SHARE * KEPT / got.max(1e-3) - 1.0).max(0.0)),
+        bound: Some(0.0),
+        throughput: None,
+        calls_per_second: None,
+        mode: None,
+    }
+}
+
 /// All cases about pauses.
 pub fn all(mut each: impl FnMut(Line)) {
     let by_weight = rules(Policy::Weight, Period::Latency);
@@ -118,6 +154,7 @@ pub fn all(mut each: impl FnMut(Line)) {
         let tenants = [(pausing(step), weight(1)), (deep, weight(1))];
         each(kept(&name, soft, &tenants, 0.5));
     }
+    each(hidden_kernel());
     let three = [
         (pausing(20), weight(1)),
         (deep, weight(1)),
