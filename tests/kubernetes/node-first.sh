@@ -48,7 +48,7 @@ check "and nothing of it is left" in_time gone "$small"
 fourth=$(instance fourth)
 check "the kubelet is killed, and comes back" killed kubelet
 check "it says that the node is ready" in_time heard_since "$died"
-check "a new pod gets an instance" tenant fifth 1
+check "a new pod gets an instance" tenant fifth 2
 check "a pod from before has run on" same third 4 "$before"
 check "a pod from before is deleted" delete fourth
 check "and nothing of it is left" in_time gone "$fourth"
