@@ -119,15 +119,15 @@ impl Scheduler {
         }
         let series = holder.has_series();
         let idle = holder.is_idle(silent);
+        let high_priority = holder.terms.high_priority;
         // High priority is believed, and must not wait for a sample to be read.
-        if !holder.terms.high_priority && !holder.has_series() {
+        if !high_priority && !holder.has_series() {
             if idle {
                 self.doubt.begin(now, DoubtReason::Idle);
             } else if holder.habits.silence() >= SILENCE_WORTH_SAMPLES {
                 self.doubt.begin(now, DoubtReason::Silent);
             }
         }
-        let high_priority = self.is_high_priority(window.holder);
         if high_priority {
             // It may come back in this turn. So it is charged while it counts as at work: its lag
             // does not grow by its own window.
@@ -158,11 +158,6 @@ impl Scheduler {
             holder.lag.keep();
         }
         idle
-    }
-
-    fn is_high_priority(&self, id: InstanceId) -> bool {
-        let instance = self.fleet.find(id);
-        instance.is_some_and(|instance| instance.terms.high_priority)
     }
 
     /// Whether an instance that competes is switched off when its window ends.
