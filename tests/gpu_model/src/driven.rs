@@ -128,6 +128,11 @@ impl Driven {
         self.begin_program(habit, program)
     }
 
+    /// Calls into the driver a second, from the beginning.
+    pub fn calls_per_second(&self) -> f64 {
+        self.calls.len() as f64 * 1e9 / self.world.now() as f64
+    }
+
     /// Adds a program to the instance of another one.
     pub fn add_beside(&mut self, habit: Habit, other: usize) -> usize {
         self.begin_program(habit, self.firsts[other])

@@ -5,8 +5,9 @@
 use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Rules, Terms};
 
 use crate::{
-    cases::{rounded, rules, weight, Line, DEEP, RMAPI},
+    cases::{rules, weight, Line, DEEP},
     driven::Driven,
+    services::{line, Is},
     serving::{serve, Tenant},
     world::{Habit, LAUNCH},
     Nanos, MS, US,
@@ -35,18 +36,11 @@ fn kept(name: &str, rules: Rules, tenants: &[(Tenant, Terms)], share: f64) -> Li
     let mut driven = Driven::new(Mechanisms::ALL, rules);
     let came = serve(&mut driven, tenants, LENGTH);
     let got = came.last().map_or(0.0, |last| last.ran);
-    let seconds = driven.world.now() as f64 / 1e9;
-    Line {
-        backend: RMAPI.name,
-        case: format!("{name}: what its neighbour has"),
-        wanted: vec![rounded(share)],
-        got: vec![rounded(got)],
-        error: rounded((share * KEPT / got.max(1e-3) - 1.0).max(0.0)),
-        bound: Some(0.0),
-        throughput: None,
-        calls_per_second: Some(rounded(driven.calls.len() as f64 / seconds)),
-        mode: None,
-    }
+    line(
+        format!("{name}: what its neighbour has"),
+        &[(Is::AtLeast, share * KEPT, got)],
+        driven.calls_per_second(),
+    )
 }
 
 /// How long requests of high priority take, 99 %, beside a service that spends what it is owed.
@@ -68,21 +62,14 @@ fn before_a_burst(request: Nanos, load: f64) -> Line {
     ];
     let mut driven = Driven::new(Mechanisms::ALL, rules(Policy::Weight, Period::Latency));
     let came = serve(&mut driven, &tenants, LENGTH);
-    let got = came[0].quantile(0.99);
-    Line {
-        backend: RMAPI.name,
-        case: format!(
+    line(
+        format!(
             "high priority, 1 ms, beside a service of {} ms at {load}: 99 %, ms",
             request / MS
         ),
-        wanted: vec![MOST_MS],
-        got: vec![rounded(got)],
-        error: rounded((got / MOST_MS - 1.0).max(0.0)),
-        bound: Some(0.0),
-        throughput: None,
-        calls_per_second: None,
-        mode: None,
-    }
+        &[(Is::AtMost, MOST_MS, came[0].quantile(0.99))],
+        driven.calls_per_second(),
+    )
 }
 
 /// A program of short requests that launches one kernel without end, and is not heard of again: the
@@ -108,17 +95,11 @@ fn hidden_kernel() -> Line {
     let before = driven.world.ran(neighbour);
     driven.run(LENGTH);
     let got = (driven.world.ran(neighbour) - before) as f64 / LENGTH as f64;
-    Line {
-        backend: RMAPI.name,
-        case: "one kernel without end after short requests: what its neighbour has".to_owned(),
-        wanted: vec![SHARE],
-        got: vec![rounded(got)],
-        error: rounded((SHARE * KEPT / got.max(1e-3) - 1.0).max(0.0)),
-        bound: Some(0.0),
-        throughput: None,
-        calls_per_second: None,
-        mode: None,
-    }
+    line(
+        "one kernel without end after short requests: what its neighbour has".to_owned(),
+        &[(Is::AtLeast, SHARE * KEPT, got)],
+        driven.calls_per_second(),
+    )
 }
 
 /// All cases about pauses.

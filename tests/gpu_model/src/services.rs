@@ -97,13 +97,12 @@ fn by_weight(burst: Nanos) -> Rules {
 fn run(rules: Rules, tenants: &[(Tenant, Terms)], length: Nanos) -> (Vec<Came>, f64) {
     let mut driven = Driven::new(Mechanisms::ALL, rules);
     let came = serve(&mut driven, tenants, length);
-    let seconds = driven.world.now() as f64 / 1e9;
-    (came, driven.calls.len() as f64 / seconds)
+    (came, driven.calls_per_second())
 }
 
 /// The bound of a figure.
 #[derive(Clone, Copy)]
-enum Is {
+pub(crate) enum Is {
     AtMost,
     AtLeast,
     /// It is told only.
@@ -111,7 +110,7 @@ enum Is {
 }
 
 /// A line whose figures are to be at most, or at least, what is wanted.
-fn line(case: String, figures: &[(Is, f64, f64)], calls: f64) -> Line {
+pub(crate) fn line(case: String, figures: &[(Is, f64, f64)], calls: f64) -> Line {
     let beyond = figures.iter().map(|(is, wanted, got)| match is {
         Is::AtMost => got / wanted - 1.0,
         Is::AtLeast => wanted / got - 1.0,
@@ -193,8 +192,7 @@ fn longer_than_alone(service: Tenant, beside: Tenant, chance: usize) -> ([f64; 2
         let mut driven = Driven::new(Mechanisms::ALL, by_weight(BURST_DEFAULT));
         let tenants = [(service, weight(1))];
         let mut came = serve_until_others_come(&mut driven, &tenants, late, GAME, chance);
-        let seconds = driven.world.now() as f64 / 1e9;
-        (came.swap_remove(0), driven.calls.len() as f64 / seconds)
+        (came.swap_remove(0), driven.calls_per_second())
     };
     let (solo, _) = requests(&[]);
     let (came, calls) = requests(&[(beside, weight(1))]);
