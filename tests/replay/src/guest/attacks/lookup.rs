@@ -7,6 +7,8 @@ use std::{
     thread,
 };
 
+use cgpu_uapi::Policy;
+
 use super::{
     attack::Own,
     rest::alone,
@@ -14,7 +16,10 @@ use super::{
     seen::timeslices_of,
 };
 use crate::{
-    guest::{rm, suite::doorbell::wait_for},
+    guest::{
+        rm,
+        suite::doorbell::{put_policy, wait_for},
+    },
     standin, sys,
 };
 
@@ -32,7 +37,7 @@ pub(super) const ATTACKS: &[Own] = &[
     Own {
         name: "groups freed while the scheduler looks for them",
         function: "rmapi_deprecated_control.c:RmDeprecatedGetControlHandler",
-        run: || in_instances(|| none(counted(scheduled, &Place::Instance.folder("attacker"))?)),
+        run: || in_instances(|| none(under_a_policy()?)),
     },
 ];
 
@@ -117,6 +122,14 @@ fn clients(folder: &str) -> Result<(), String> {
     }
     other.close();
     Ok(())
+}
+
+/// The scheduler sets slices: under `native` it leaves them to the driver.
+fn under_a_policy() -> Result<u32, String> {
+    put_policy(Policy::Weight)?;
+    let result = counted(scheduled, &Place::Instance.folder("attacker"));
+    put_policy(Policy::Native)?;
+    result
 }
 
 /// Groups with a channel, whose slices the scheduler sets: each has a part of its instance's. They
