@@ -120,6 +120,7 @@ pub async fn run(
     settings: Settings,
     stop: watch::Receiver<bool>,
 ) -> Result<(), DriverError> {
+    node.close_folder().map_err(DriverError::Path)?;
     let places = settings.places.clone();
     let tenants = Tenants::open(node.clone(), places.clone(), settings.overcommit);
     let tenants = Arc::new(tenants.map_err(DriverError::Path)?);

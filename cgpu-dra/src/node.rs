@@ -32,6 +32,8 @@ pub trait Node: Send + Sync {
     /// A number that another load of the NVIDIA driver does not have, if it is loaded. The driver
     /// itself is not asked.
     fn driver_load(&self) -> Option<u64>;
+    /// Closes the folder of the proxy nodes, which a kubelet makes, to everybody but root.
+    fn close_folder(&self) -> Result<(), PathError>;
     /// Mounts the filesystem of the proxy nodes unless it is mounted.
     fn mount_cgpufs(&self) -> Result<(), PathError>;
     /// The driver's files for containers. They have paths of the node.
@@ -70,6 +72,10 @@ impl Node for Machine {
         // The kernel counts up the numbers of sysfs (fs/kernfs/dir.c, `__kernfs_new_node`).
         let folder = fs::metadata("/sys/module/nvidia").ok()?;
         Some(folder.ino())
+    }
+
+    fn close_folder(&self) -> Result<(), PathError> {
+        cgpufs::close_guard_folder()
     }
 
     fn mount_cgpufs(&self) -> Result<(), PathError> {

@@ -168,6 +168,21 @@ fn start(
     (stop, tokio::spawn(running))
 }
 
+/// The kubelet has made it with mode 0755, and the first claim may come late.
+#[tokio::test]
+async fn a_started_driver_closes_the_folder() {
+    let node = FakeNode::new(1);
+    let client = serve(without_slices).await;
+    let registration = node.places().registry.join(REGISTRATION);
+    let (stop, running) = start(&node, &client);
+    while !registration.exists() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(node.closed.load(Ordering::Relaxed));
+    stop.send(true).expect("told");
+    running.await.expect("ended").expect("without an error");
+}
+
 /// A process that ends takes its own socket along, not that of one that has come meanwhile.
 #[tokio::test]
 async fn a_successor_stays_registered() {

@@ -24,6 +24,8 @@ pub(crate) struct FakeNode {
     pub(crate) stuck: AtomicBool,
     /// How many callers wait for it.
     pub(crate) waiting: AtomicUsize,
+    /// The folder of the proxy nodes is closed.
+    pub(crate) closed: AtomicBool,
     /// The proxy nodes are mounted.
     pub(crate) mounted: AtomicBool,
     /// `cgpu-hook` is not installed.
@@ -42,6 +44,7 @@ impl FakeNode {
             driver_gone: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
             mounted: AtomicBool::new(false),
             hook_missing: AtomicBool::new(false),
         })
@@ -111,6 +114,11 @@ impl Node for FakeNode {
 
     fn driver_load(&self) -> Option<u64> {
         (!self.driver_gone.load(Ordering::Relaxed)).then_some(1)
+    }
+
+    fn close_folder(&self) -> Result<(), PathError> {
+        self.closed.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     fn mount_cgpufs(&self) -> Result<(), PathError> {

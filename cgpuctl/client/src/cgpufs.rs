@@ -78,16 +78,15 @@ fn make_folder(path: &Path, mode: u32) -> Result<(), PathError> {
     }
 }
 
-/// Makes the guard folder, or checks that the one which is there is a folder of root's and closes
-/// it to everybody else. Gives it back locked, so that two tools do not mount at once.
-fn lock_guard_folder() -> Result<Flock<File>, PathError> {
-    let path = guard_folder();
+/// Makes a folder that only its owner can enter, or checks that the one which is there is of this
+/// owner, and closes it to everybody else.
+fn make_closed(path: &Path, owner: u32) -> Result<(), PathError> {
     make_folder(path, 0o700)?;
     let folder = fs::symlink_metadata(path).map_err(PathError::on("looking at", path))?;
     if !folder.is_dir() {
         return Err(PathError::on("using as a folder", path)(Errno::ENOTDIR));
     }
-    if folder.uid() != 0 {
+    if folder.uid() != owner {
         return Err(PathError::on("making a folder of root's at", path)(
             Errno::EEXIST,
         ));
@@ -96,7 +95,19 @@ fn lock_guard_folder() -> Result<Flock<File>, PathError> {
         fs::set_permissions(path, Permissions::from_mode(0o700))
             .map_err(PathError::on("closing to other users", path))?;
     }
-    files::lock_folder(path)
+    Ok(())
+}
+
+/// Makes the guard folder, or closes the one that is there to everybody but root. A kubelet makes
+/// it with mode 0755, as it does all folders of the host for its pods.
+pub fn close_guard_folder() -> Result<(), PathError> {
+    make_closed(guard_folder(), 0)
+}
+
+/// Closes the guard folder and locks it, so that two tools do not mount at once.
+fn lock_guard_folder() -> Result<Flock<File>, PathError> {
+    close_guard_folder()?;
+    files::lock_folder(guard_folder())
 }
 
 /// The places at which cgpufs, or a file of it, is mounted in this mount namespace; a path that is
@@ -131,6 +142,24 @@ pub fn unmount(path: &Path) -> Result<(), PathError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::unistd::geteuid;
+
+    #[test]
+    fn an_open_folder_is_closed() {
+        let name = format!("cgpu-guard-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let own = geteuid().as_raw();
+        let mode = || fs::metadata(&folder).expect("there").mode() & 0o7777;
+        fs::create_dir(&folder).expect("made");
+        fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("opened");
+        make_closed(&folder, own).expect("closed");
+        assert_eq!(mode(), 0o700);
+        make_closed(&folder, own + 1).expect_err("somebody else's");
+        fs::remove_dir(&folder).expect("removed");
+        make_closed(&folder, own).expect("made");
+        assert_eq!(mode(), 0o700);
+        fs::remove_dir(&folder).expect("removed");
+    }
 
     #[test]
     fn mounts_of_cgpufs_are_found_among_others() {
