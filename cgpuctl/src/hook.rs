@@ -8,6 +8,8 @@
 //!   has run in it: if its environment asks for memory of a GPU ([`settings`]), the instance is
 //!   made, the proxy nodes are mounted into it, its device cgroup is opened for them, and
 //!   `/proc/driver/nvidia` is masked.
+//!   A container of a pod of Kubernetes is left as it is, unless the call says `--pods`: claims and
+//!   quotas decide there.
 //! * `poststop`, when the container is gone: the instance is removed.
 //! * `createContainer`, as the CDI file says it: only the mask.
 //!
@@ -71,7 +73,11 @@ pub struct Arguments {
 #[derive(Subcommand)]
 pub enum Point {
     /// Make the container's instance and put it in; the state is read from stdin.
-    CreateRuntime,
+    CreateRuntime {
+        /// Also for containers of Kubernetes. Otherwise a pod gets a GPU by a claim alone.
+        #[arg(long)]
+        pods: bool,
+    },
     /// Remove the container's instance; the state is read from stdin.
     Poststop,
     /// Show the container only these GPUs in /proc/driver/nvidia; the state is read from stdin.
@@ -97,7 +103,7 @@ pub fn run(
     err: &mut dyn Write,
 ) -> Exit {
     let done = match &arguments.point {
-        Point::CreateRuntime => create_runtime(host, input, err),
+        Point::CreateRuntime { pods } => create_runtime(host, *pods, input, err),
         Point::Poststop => poststop(host, input, err),
         Point::MaskProc { gpus } => mask_proc(input, gpus),
         Point::Collect => collect(host, err),
@@ -147,6 +153,7 @@ fn state(input: &mut dyn Read) -> Result<ContainerState, Failed> {
 
 fn create_runtime(
     host: &dyn Host,
+    pods: bool,
     input: &mut dyn Read,
     err: &mut dyn Write,
 ) -> Result<(), Failed> {
@@ -156,6 +163,10 @@ fn create_runtime(
         .map_err(|why| Failed::new(&state.id, why, Exit::Failed))?;
     // An image's environment adds nothing to what the operator has given.
     if !Environment(config.environment()).asks() || config.has_instance() {
+        return Ok(());
+    }
+    // CRI-O calls the hook for every pod, and a pod's environment is its user's.
+    if config.is_of_pod() && !pods {
         return Ok(());
     }
     // Also where no GPU is named: NVIDIA's own CDI devices say so, and are the real ones.

@@ -42,10 +42,11 @@ const WITH_VALUE: [&str; 7] = [
     "--rootless",
     "--cgroup-manager",
 ];
-/// When the hook is called, by the names that runtimes and `cgpu-hook` have for it.
-const POINTS: [(&str, &str); 2] = [
-    ("createRuntime", "create-runtime"),
-    ("poststop", "poststop"),
+/// When the hook is called, by the names that runtimes and `cgpu-hook` have for it. An operator has
+/// named this runtime, so its pods of Kubernetes ask as other containers do.
+const POINTS: [(&str, &[&str]); 2] = [
+    ("createRuntime", &["create-runtime", "--pods"]),
+    ("poststop", &["poststop"]),
 ];
 
 /// Why a container is not made.
@@ -160,8 +161,8 @@ pub fn prepare(bundle: &Path, hook: &Path) -> Result<bool, RuntimeError> {
         return Err(RuntimeError::NoHook(hook.to_owned()));
     }
     let mut changed = false;
-    for (point, word) in POINTS {
-        let added = add(&mut config, point, word, hook);
+    for (point, words) in POINTS {
+        let added = add(&mut config, point, words, hook);
         changed |= added.map_err(|why| RuntimeError::Configuration(no_config(&path, why)))?;
     }
     if changed {
@@ -177,7 +178,7 @@ fn environment(config: &Value) -> Vec<String> {
 }
 
 /// Adds one call of the hook, unless a hook of that name is called there.
-fn add(config: &mut Value, point: &str, word: &str, hook: &Path) -> Result<bool, &'static str> {
+fn add(config: &mut Value, point: &str, words: &[&str], hook: &Path) -> Result<bool, &'static str> {
     let member = |value: &mut Value, name: &str, empty: Value| -> Result<(), &'static str> {
         let object = value.as_object_mut().ok_or("its hooks are no object")?;
         let found = object.entry(name).or_insert(Value::Null);
@@ -193,12 +194,13 @@ fn add(config: &mut Value, point: &str, word: &str, hook: &Path) -> Result<bool,
     let name = hook.file_name();
     let is_ours = |call: &Value| {
         let path = call["path"].as_str().map(Path::new);
-        path.is_some_and(|path| path.file_name() == name) && call["args"][1] == word
+        path.is_some_and(|path| path.file_name() == name) && call["args"][1] == words[0]
     };
     if calls.iter().any(is_ours) {
         return Ok(false);
     }
-    calls.push(json!({"path": hook, "args": ["cgpu-hook", word]}));
+    let args: Vec<_> = ["cgpu-hook"].iter().chain(words).collect();
+    calls.push(json!({"path": hook, "args": args}));
     Ok(true)
 }
 
@@ -302,7 +304,7 @@ mod tests {
         let config = folder.config();
         assert_eq!(
             config["hooks"]["createRuntime"],
-            json!([other, {"path": hook, "args": ["cgpu-hook", "create-runtime"]}])
+            json!([other, {"path": hook, "args": ["cgpu-hook", "create-runtime", "--pods"]}])
         );
         assert_eq!(
             config["hooks"]["poststop"],

@@ -7,6 +7,7 @@ use crate::{error::Problem, host::PathError};
 use cgpu_uapi::CGPUFS_MOUNT;
 use serde::{de::DeserializeOwned, Deserialize};
 use std::{
+    collections::BTreeMap,
     fs,
     io::Read,
     path::{Path, PathBuf},
@@ -18,6 +19,13 @@ const NVIDIA_MAJOR: i64 = 195;
 /// How the names of the NVIDIA Container Toolkit's hooks begin: nvidia-container-runtime-hook and,
 /// before 1.12, nvidia-container-toolkit. They open the device cgroup for the real GPU.
 const NVIDIA_HOOK: &str = "nvidia-container-";
+
+/// Annotations that engines put on each container of a pod of Kubernetes, and that podman puts on
+/// none: those of CRI-O (`pkg/annotations`) and of containerd (`internal/cri/annotations`).
+const POD: [&str; 2] = [
+    "io.kubernetes.cri-o.SandboxName",
+    "io.kubernetes.cri.sandbox-id",
+];
 
 /// The state of a container.
 #[derive(Clone, Debug, Deserialize)]
@@ -35,6 +43,7 @@ pub(super) struct ContainerState {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Config {
+    annotations: BTreeMap<String, String>,
     process: Process,
     root: RootEntry,
     linux: Linux,
@@ -152,6 +161,11 @@ impl Config {
     /// The environment of the container's first process.
     pub(super) fn environment(&self) -> &[String] {
         &self.process.env
+    }
+
+    /// Whether it is a container of a pod of Kubernetes.
+    pub(super) fn is_of_pod(&self) -> bool {
+        POD.iter().any(|name| self.annotations.contains_key(*name))
     }
 
     /// Whether the operator has put an instance in already, by CDI or by hand: its host nodes or

@@ -35,7 +35,8 @@ fn call(host: &Fake, point: &str, environment: &[&str], linux: &str) -> (Exit, S
 }
 
 fn given(host: &Fake, point: &str, state: &str) -> (Exit, String) {
-    let arguments = Arguments::try_parse_from(["cgpu-hook", point]).expect("a point");
+    let words = ["cgpu-hook"].into_iter().chain(point.split(' '));
+    let arguments = Arguments::try_parse_from(words).expect("a point");
     let mut said = Vec::new();
     let exit = run(&arguments, host, &mut state.as_bytes(), &mut said);
     (exit, String::from_utf8(said).expect("UTF-8"))
@@ -123,6 +124,25 @@ fn image_settings_add_nothing_to_an_operators_instance() {
         let (exit, said) = call(&host, "create-runtime", environment, linux);
         assert_eq!((exit, said.as_str()), (Exit::Done, ""), "{linux}");
         assert_eq!(host.names(), [], "{linux}");
+    }
+}
+
+#[test]
+fn pods_get_nothing_by_their_environment() {
+    for (annotation, is_of_pod) in [
+        ("io.kubernetes.cri-o.SandboxName", true),
+        ("io.kubernetes.cri.sandbox-id", true),
+        // podman sets it in pods of its own.
+        ("io.kubernetes.cri-o.SandboxID", false),
+    ] {
+        // The module is asked only where an instance is to be made.
+        let made = |point: &str| {
+            let host = Fake::new(1).fail(Op::Open, 0, Errno::ENOENT);
+            let linux = format!(r#"{{}}, "annotations": {{"{annotation}": "a"}}"#);
+            call(&host, point, &ASKS, &linux).0 != Exit::Done
+        };
+        assert_eq!(made("create-runtime"), !is_of_pod, "{annotation}");
+        assert!(made("create-runtime --pods"), "{annotation}");
     }
 }
 
