@@ -276,7 +276,10 @@ pub enum Problem {
         why: String,
     },
     /// `inst restore`: some could not be made; the others were.
-    #[error("{}; the others are there", .faults.join("; "))]
+    #[error(
+        "{}; all others are there, so fix this and restore the file again",
+        .faults.join("; ")
+    )]
     NotRestored {
         /// A clause for each.
         faults: Vec<String>,

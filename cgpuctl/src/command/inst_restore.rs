@@ -14,6 +14,7 @@ use crate::{
     compute::{has_default_rules, own_burst},
     control::Control,
     error::{Facts, Failure, Problem},
+    files,
     hook::journal::Owners,
     host::{Host, PathError},
     json::{device_path, InstanceId},
@@ -41,8 +42,12 @@ use zerocopy::FromZeros;
 
 /// The file that is restored at boot.
 const SAVED: &str = "/etc/cgpu/instances.toml";
+/// The end of the name under which `inst save` keeps the file that was there.
+const BEFORE: &str = ".before";
 
 /// Write the instances to a file; those that belong to a container are left out.
+///
+/// A file that is there and says something else is kept beside it, as FILE.before.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  cgpuctl inst save /etc/cgpu/instances.toml")]
 pub(crate) struct InstSave {
@@ -397,14 +402,40 @@ impl Verb for InstSave {
         let saved = saved(&*control, &instances)?;
         let toml = toml::to_string(&saved).map_err(|_| Problem::Output { errno: Errno::EIO })?;
         let text = format!("# Instances that `cgpuctl inst restore` makes at boot.\n\n{toml}");
-        cdi_generate::write(&host.path(&self.path), &text)?;
+        let place = host.path(&self.path);
+        let before = keep_before(&place, &text)?;
+        cdi_generate::write(&place, &text)?;
         let members = SaveMembers {
             output: self.path.display().to_string(),
             saved: instances.iter().map(InstanceId::from).collect(),
         };
-        let said = format!("{}: {} instances\n", members.output, members.saved.len());
+        let kept = if before {
+            format!("; the file before is {}{BEFORE}", members.output)
+        } else {
+            String::new()
+        };
+        let count = members.saved.len();
+        let said = format!("{}: {count} instances{kept}\n", members.output);
         Ok(Report::new(members, said)?)
     }
+}
+
+/// Keeps what a file has that is about to get another text: it may have been written by hand. Tells
+/// whether there was something to keep.
+fn keep_before(path: &Path, text: &str) -> Result<bool, PathError> {
+    // Also at the end of a link. A device or a pipe has nothing to keep, and may keep a reader
+    // waiting.
+    if !path.is_file() {
+        return Ok(false);
+    }
+    let old = fs::read(path).map_err(PathError::on("reading", path))?;
+    if old == text.as_bytes() {
+        return Ok(false);
+    }
+    let mut before = path.as_os_str().to_owned();
+    before.push(BEFORE);
+    files::write_whole(Path::new(&before), &old)?;
+    Ok(true)
 }
 
 /// The file for these instances.

@@ -316,6 +316,20 @@ fn instances_are_saved_and_restored() {
 }
 
 #[test]
+fn a_saved_over_file_is_kept() {
+    let by_hand = "# By hand.\n";
+    let host = busy_host().file("/etc/cgpu/instances.toml", by_hand);
+    let before = || std::fs::read_to_string(host.path_of("/etc/cgpu/instances.toml.before"));
+    let said = done(&host, "inst save");
+    assert!(said.contains("/etc/cgpu/instances.toml.before"), "{said}");
+    assert_eq!(before().expect("kept"), by_hand);
+    // Nothing has changed, so what was kept stays.
+    let said = done(&host, "inst save");
+    assert!(!said.contains("before"), "{said}");
+    assert_eq!(before().expect("kept"), by_hand);
+}
+
+#[test]
 fn instance_without_its_settings_is_removed() {
     let text = "[[instance]]\nname = \"a\"\ngpus = [\"0\"]\nmem = \"1GiB\"\npriority = \"high\"\n\
         channels = 64\nlimits = { objects = 9000 }\n";
