@@ -5,7 +5,7 @@
 # that is slow or dead, a channel that fails, a GPU that is gone. The module answers, the neighbour
 # on that GPU runs as long as the GPU does, the tenant of the other GPU notices nothing, and nothing
 # is left. Ends in "faults: N passed, N failed".
-# shellcheck disable=SC1091  # paths in the machine
+# shellcheck disable=SC1091,SC3045  # paths in the machine, whose sh is busybox
 . /vm.conf
 . /guest-lib.sh
 . /files/guest-check.sh

@@ -47,7 +47,7 @@ rm -rf "$work"
 mkdir -p "$work"
 
 modules=$here/components
-sums=readonly
+sums="readonly"
 if [ "$version" != "$pinned" ]; then
 	modules=$work.modules
 	sums=mod
