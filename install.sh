@@ -87,21 +87,28 @@ what="cgpu $version for $release in $prefix"
 [ -z "$load" ] || [ "$release" = "$(uname -r)" ] || load=''
 
 # ---- what is there already
+replaces=
 if [ -e "$manifest" ]; then
 	[ "$(tail -n 1 "$manifest")" = "# complete" ] ||
 		die "an installation was interrupted; run ./uninstall.sh first ($manifest lists what was made)"
-	grep -qxF "# $what" "$manifest" ||
-		die "cgpu is installed already ($(sed -n 's/^# \(cgpu .*\)/\1/p' "$manifest")); run uninstall.sh first"
-	while read -r kind path sum; do
-		[ "$kind" = file ] || continue
-		[ "$(sha256sum <"$root$path" 2>/dev/null | cut -d' ' -f1)" = "$sum" ] ||
-			die "$root$path is not what was installed; run uninstall.sh and install.sh again"
-	done <"$manifest"
-	say "$what is installed already; nothing to do"
-	exit 0
+	if grep -qxF "# $what" "$manifest"; then
+		while read -r kind path sum; do
+			[ "$kind" = file ] || continue
+			[ "$(sha256sum <"$root$path" 2>/dev/null | cut -d' ' -f1)" = "$sum" ] ||
+				die "$root$path is not what was installed; run uninstall.sh and install.sh again"
+		done <"$manifest"
+		say "$what is installed already; nothing to do"
+		exit 0
+	fi
+	installed=$(sed -n 's/^# \(cgpu .*\)/\1/p' "$manifest")
+	[ -n "$dry" ] || die "cgpu is installed already ($installed); run uninstall.sh first"
+	# Whether the new one can be installed is of use to know while the old one is there.
+	warn "$installed is installed; run its uninstall.sh before this installation"
+	replaces=yes
 fi
 for place in "$module" "${programs[@]/#/$prefix/sbin/}"; do
-	[ ! -e "$root$place" ] || lack "$root$place exists, and no manifest of install.sh lists it; remove it first"
+	[ -n "$replaces" ] || [ ! -e "$root$place" ] ||
+		lack "$root$place exists, and no manifest of install.sh lists it; remove it first"
 done
 # Two modules and two tools would shadow each other.
 if [ -z "$root" ] && dpkg-query -W -f '${db:Status-Abbrev}' cgpu 2>/dev/null | grep -q '^.i'; then
@@ -155,6 +162,25 @@ headers_are_there() {
 	lack "no headers of kernel $release ($kdir); install linux-headers-$release (Fedora, RHEL: kernel-devel-$release) or give --kdir"
 	return 1
 }
+# The compiler for the module, which is that of the kernel: an older one may not know the options
+# that the kernel's Makefile passes. DKMS does the same.
+compiler=gcc
+choose_compiler() {
+	local named wanted has
+	named=$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*gcc[^ ]*\) .*/\1/p' "$kdir/.config" 2>/dev/null)
+	[ -n "$named" ] || return 0
+	if command -v "$named" >/dev/null; then
+		compiler=$named
+		return
+	fi
+	# The same gcc by another name, or a newer one, will do.
+	wanted=$(sed -n 's/^CONFIG_GCC_VERSION=\([0-9]*\)[0-9]\{4\}$/\1/p' "$kdir/.config")
+	has=$(gcc -dumpversion 2>/dev/null || :)
+	has=${has%%.*}
+	[ -z "$has" ] || [ "$has" -ge "${wanted:-0}" ] ||
+		lack "no $named, which has built kernel $release, and gcc is of version $has;" \
+			"install it (Debian, Ubuntu: apt install gcc-$wanted)"
+}
 tools=(cargo make)
 if [ -n "$prebuilt" ]; then
 	tools=()
@@ -180,15 +206,25 @@ elif [ -n "$in_tree" ]; then
 	fi
 else
 	tools+=(gcc)
+	exports=$object/exports
 	if [ ! -r "$object/cgpu_core.o_shipped" ]; then
 		lack "no object in $object; make object makes it (root, apt and a Debian mirror), or give --object"
-		headers_are_there || :
-	elif headers_are_there; then
-		why=$("$here/dist/supported.sh" "$kdir" "$object/exports" 2>&1) || lack "${why#cgpu: }"
+		# The rest of the kernel can be looked at.
+		exports=/dev/null
+	fi
+	if headers_are_there; then
+		why=$("$here/dist/supported.sh" "$kdir" "$exports" 2>&1) || lack "${why#cgpu: }"
+		choose_compiler
 	fi
 fi
 for tool in "${tools[@]}"; do
-	command -v "$tool" >/dev/null || lack "no $tool; install it (Debian: apt install $tool)"
+	command -v "$tool" >/dev/null && continue
+	if [ "$tool" = cargo ] && [ -n "${SUDO_USER-}" ]; then
+		lack "no cargo for root; that of rustup is its user's alone: run rustup, and this, in \`sudo -i\`" \
+			"(Debian 13: apt install cargo)"
+	else
+		lack "no $tool; install it (Debian: apt install $tool)"
+	fi
 done
 if [ -z "$prebuilt" ] && has=$(cargo --version 2>/dev/null); then
 	has=$(sed -n 's/^cargo \([0-9]*\.[0-9]*\)\..*/\1/p' <<<"$has")
@@ -203,7 +239,7 @@ fi
 if [ -n "$load" ]; then
 	if [ -e /proc/cgpu_km/inst_ctl ]; then
 		lack "Alibaba's cGPU is loaded, whose module is called cgpu_km too; stop and remove it first"
-	elif grep -q '^cgpu_km ' /proc/modules; then
+	elif [ -z "$replaces" ] && grep -q '^cgpu_km ' /proc/modules; then
 		lack "cgpu_km is loaded already; cgpuctl unload unloads it"
 	fi
 	# The last byte of the variable is its value.
@@ -237,7 +273,7 @@ fi
 
 if [ -n "$dry" ]; then
 	[ -z "$make_metadata" ] || say "would make Rust's metadata for $release from $metadata, and put it into $kdir"
-	[ -n "$prebuilt" ] || say "would build cgpu_km.ko against $kdir and the tools with cargo, in a folder in ${TMPDIR:-/tmp}"
+	[ -n "$prebuilt" ] || say "would build cgpu_km.ko with $compiler against $kdir and the tools with cargo, in a folder in ${TMPDIR:-/tmp}"
 	[ -z "$key" ] || say "would sign cgpu_km.ko with $key"
 	say "would install $root$module"
 	say "would install ${programs[*]} in $root$prefix/sbin, with manual pages and completions"
@@ -331,7 +367,7 @@ else
 		make -s -C "$kdir" M="$here" MO="$work/module" modules
 	else
 		cp -r "$object" "$work/module"
-		make -s -C "$kdir" M="$work/module" modules
+		make -s -C "$kdir" M="$work/module" CC="$compiler" modules
 	fi
 	cp "$work/module/cgpu_km.ko" "$work/built/"
 	say "building the tools"

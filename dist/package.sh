@@ -181,7 +181,7 @@ Maintainer: cgpu <cgpu@localhost>
 Section: admin
 Priority: optional
 Depends: dkms (>= 3.0)
-Recommends: podman
+Suggests: podman
 Installed-Size: $(du -sk "$work/root" | cut -f1)
 Description: shares of an NVIDIA GPU for containers, with limits that hold
  A kernel module puts proxies in front of the NVIDIA driver's device files; each

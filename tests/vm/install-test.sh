@@ -75,6 +75,20 @@ refused /files/install.sh && echo "ok no headers"
 [ "$(grep -c '^install.sh: no ' /tmp/said)" = 5 ] &&
 	grep -q "5 things stand in the way" /tmp/said &&
 	echo "ok all that is missing is told at once"
+# An older gcc than the kernel's. Without the object the kernel is looked at all the same.
+mkdir -p /tmp/host /tmp/kdir
+fake gcc 11
+touch /tmp/kdir/Makefile
+printf 'CONFIG_GCC_VERSION=120300\nCONFIG_CC_VERSION_TEXT="%s (Ubuntu) 12.3.0"\nCONFIG_CFI=y\n' \
+	x86_64-linux-gnu-gcc-12 >/tmp/kdir/.config
+! PATH=/tmp/host:$PATH /files/install.sh --dry-run --kdir /tmp/kdir >/tmp/said 2>&1
+grep -q 'no x86_64-linux-gnu-gcc-12, .* apt install gcc-12)' /tmp/said &&
+	echo "ok the kernel's compiler is named"
+grep -q 'it is not for x86-64' /tmp/said && echo "ok a kernel is judged without the object"
+fake gcc 12
+! PATH=/tmp/host:$PATH /files/install.sh --dry-run --kdir /tmp/kdir >/tmp/said 2>&1
+! grep 'no x86_64-linux-gnu-gcc-12' /tmp/said >&2 && echo "ok another name of it will do"
+rm -r /tmp/host /tmp/kdir
 snapshot | diff /tmp/before - && echo "ok a refusal changes nothing"
 
 # A module that the kernel refuses: everything goes back.
@@ -99,6 +113,10 @@ refused /files/install.sh --prebuilt /files/prebuilt && grep -q interrupted /tmp
 echo "# complete" >>/var/lib/cgpu/manifest
 refused /files/install.sh --prebuilt /files/prebuilt --prefix /usr &&
 	echo "ok not beside another one"
+/files/install.sh --dry-run --prebuilt /files/prebuilt --prefix /usr >/tmp/said 2>&1 &&
+	grep -q 'is installed; run its uninstall.sh' /tmp/said &&
+	grep -q 'would install /usr/sbin\|would install .* in /usr/sbin' /tmp/said &&
+	echo "ok but a dry run looks past it"
 for made in lib/udev/rules.d/71-cgpu.rules lib/systemd/system/cgpu.service \
 	share/man/man8/cgpuctl.8; do
 	[ -s "/usr/local/$made" ] || echo "no $made" >&2
