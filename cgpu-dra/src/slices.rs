@@ -213,7 +213,8 @@ pub fn gates_off(dropped: &[&str]) -> Vec<String> {
         &taints,
         "failed GPUs get new pods and keep those that they have",
         "DRADeviceTaints",
-        "kube-apiserver, kube-scheduler and kube-controller-manager",
+        "kube-apiserver, kube-scheduler and kube-controller-manager, in Kubernetes 1.34 only after \
+         what docs/kubernetes.md says",
     );
     consumable.into_iter().chain(taints).collect()
 }

@@ -291,7 +291,31 @@ pub(crate) async fn the_chart_has_all_its_shapes(world: &mut World) -> Outcome {
             &shared,
         )?;
     }
-    for object in whole.into_iter().chain(plugin) {
+    let narrow = chart(
+        binaries,
+        &[
+            "webhook.enabled=true",
+            "webhook.namespaceSelector.matchLabels.gpus=shared",
+            "image.pullSecrets={registry}",
+        ],
+    );
+    let selector = json!({"matchLabels": {"gpus": "shared"}});
+    let with = |place: &str, value: &Value| {
+        let has = |object: &&Value| object.pointer(place) == Some(value);
+        narrow.iter().filter(has).count()
+    };
+    // The webhook and the policy that refuses what it has not turned over.
+    must(
+        with("/webhooks/0/namespaceSelector", &selector) == 1
+            && with("/spec/matchConstraints/namespaceSelector", &selector) == 1,
+        "namespaces",
+    )?;
+    let secrets = json!([{"name": "registry"}]);
+    must(
+        with("/spec/template/spec/imagePullSecrets", &secrets) == 2,
+        "Secrets of the registry",
+    )?;
+    for object in whole.into_iter().chain(plugin).chain(narrow) {
         // Of another project.
         if object["kind"] != "PodMonitor" {
             world.would_apply(object).await?;
