@@ -83,6 +83,25 @@ fn a_second_time_nothing_changes() {
 }
 
 #[test]
+fn a_policy_can_be_that_of_all_gpus() {
+    let file = "[[gpu]]\ngpu = \"all\"\npolicy = \"fixed\"\n";
+    let fake = with(Fake::new(2), file);
+    let shown = done(&fake, "apply -f /etc/cgpu.toml");
+    let each: Vec<_> = shown.lines().collect();
+    assert_eq!(
+        each,
+        [0, 1].map(|n| format!("~ GPU {n}: policy fixed, was weight"))
+    );
+    // At the next boot the GPUs are as they were.
+    let fake = with(Fake::new(2), file);
+    done(&fake, "inst restore /etc/cgpu.toml");
+    assert_eq!(
+        done(&fake, "apply -f /etc/cgpu.toml"),
+        "Nothing to change.\n"
+    );
+}
+
+#[test]
 fn room_is_made_before_it_is_taken() {
     let fake = Fake::new(1);
     done(&fake, "inst create a --gpu 0 --mem 100GiB");
