@@ -167,7 +167,7 @@ headers_are_there() {
 compiler=gcc
 choose_compiler() {
 	local named wanted has
-	named=$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*gcc[^ ]*\) .*/\1/p' "$kdir/.config" 2>/dev/null)
+	named=$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*gcc[^ ]*\) .*/\1/p' "$kdir/.config" 2>/dev/null || :)
 	[ -n "$named" ] || return 0
 	if command -v "$named" >/dev/null; then
 		compiler=$named
