@@ -10,8 +10,9 @@ use super::{
 use Devices::{Both, Control, Gpu};
 use Verdict::{Forward, Inspect};
 
-/// On which of the devices the driver takes an escape (`NV_CTL_DEVICE_ONLY` and
-/// `NV_ACTUAL_DEVICE_ONLY` in nv.c and escape.c; elsewhere `EINVAL`).
+/// On which of the devices an escape is taken: those on which the driver takes it
+/// (`NV_CTL_DEVICE_ONLY` and `NV_ACTUAL_DEVICE_ONLY` in nv.c and escape.c; elsewhere `EINVAL`), or
+/// fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Devices {
     /// `/dev/nvidiactl` alone.
@@ -226,8 +227,11 @@ escapes! {
     RmLocklessDiagnostic = 0x5f "NV_ESC_RM_LOCKLESS_DIAGNOSTIC" refused();
     /// All GPUs of the host.
     CardInfo = 200 "NV_ESC_CARD_INFO" records(card_info::SIZE);
-    /// Binds a GPU's file to a control file.
-    RegisterFd = 201 "NV_ESC_REGISTER_FD" entry(&[register_fd::SIZE], Both, Forward);
+    /// Binds a GPU's file to a control file. The driver binds a control file too. Clients that are
+    /// made on that one then belong to the other one (`secInfo.clientOSInfo` in `RmIoctl()`,
+    /// escape.c), and stay when it is closed. What a client costs goes with its file, so such a
+    /// file is refused. No recorded program binds one.
+    RegisterFd = 201 "NV_ESC_REGISTER_FD" entry(&[register_fd::SIZE], Gpu, Forward);
     /// A key for events.
     AllocOsEvent = 206 "NV_ESC_ALLOC_OS_EVENT" entry(&[os_event::SIZE], Both, Inspect);
     /// Frees it.

@@ -355,6 +355,19 @@ fn foreign_client_in_a_call_is_counted() {
     assert_eq!(after, before + 1);
 }
 
+#[test]
+fn control_file_is_bound_to_no_other() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    program.put(OUTER, &words(4, &[(0, 3)]));
+    let code = 0xc000_46c9 | 4 << 16;
+    let refused = ioctl(&mut program, &CONTROL, code, UserAddr(OUTER));
+    assert_eq!(refused, Err(Errno::EINVAL));
+    assert!(program.seen.is_empty());
+    assert_eq!(ioctl(&mut program, &GPU_NODE, code, UserAddr(OUTER)), Ok(0));
+    assert_eq!(program.seen.len(), 1);
+}
+
 /// Escapes in which no client stands.
 const WITHOUT_CLIENT: [u8; 8] = [200, 201, 210, 211, 212, 214, 215, 218];
 

@@ -57,6 +57,8 @@ attacks! {
         Refuses, Told, |a| a.escape(0x5d, &mut [0; 24], 20);
     "a file that is none of the driver's (REGISTER_FD)": "nv.c:nv_get_file_private",
         Refuses, Told, register_null;
+    "clients that outlive their file (REGISTER_FD)": "escape.c:RmIoctl",
+        Passes, Told, outlived;
     "another process's memory read (UVM_TOOLS_READ_PROCESS_MEMORY)": "uvm_tools.c:uvm_api_tools_read_process_memory",
         NotModelled, Told, |a| uvm_request(a, 62, 32);
     "events of another's address space (UVM_TOOLS_INIT_EVENT_TRACKER)": "uvm_tools.c:uvm_api_tools_init_event_tracker",
@@ -189,14 +191,38 @@ fn adapter(a: &Attacker) -> Verdict {
 }
 
 fn register_null(a: &Attacker) -> Verdict {
-    let path = format!("{}/nvidia{}", a.folder, super::scene::GPU);
-    let flags = libc::O_RDWR | libc::O_CLOEXEC;
-    let gpu = sys::open(&path, flags).map_err(|e| format!("errno {e}"))?;
-    let null = sys::open("/dev/null", flags).map_err(|e| format!("errno {e}"))?;
-    let mut outer = u32::try_from(null).unwrap_or(0).to_le_bytes();
+    let gpu = open(&format!("{}/nvidia{}", a.folder, super::scene::GPU))?;
+    register(gpu, open("/dev/null")?)
+}
+
+/// A client of a control file that was bound to another one belongs to that one. It is still there
+/// when its own file is closed, with all that it has.
+fn outlived(a: &Attacker) -> Verdict {
+    let control = format!("{}/nvidiactl", a.folder);
+    let (file, owner) = (open(&control)?, open(&control)?);
+    let bound = register(file, owner).and_then(|()| {
+        let client = rm::alloc(file, 0, 0, 0, rm::ROOT, &mut []);
+        client.map_err(|failure| failure.to_string())
+    });
+    let _ = sys::close(file);
+    let kept = bound.and_then(|client| {
+        let freed = rm::free(owner, client, client);
+        freed.map_err(|failure| format!("gone with its file: {failure}"))
+    });
+    let _ = sys::close(owner);
+    kept
+}
+
+/// REGISTER_FD.
+fn register(file: i32, control: i32) -> Verdict {
+    let mut outer = u32::try_from(control).unwrap_or(0).to_le_bytes();
     let request = 3 << 30 | 4 << 16 | crate::layout::NV_TYPE << 8 | 201;
-    let registered = sys::ioctl(gpu, request, &mut outer);
+    let registered = sys::ioctl(file, request, &mut outer);
     registered.map(drop).map_err(|e| format!("errno {e}"))
+}
+
+fn open(path: &str) -> Result<i32, String> {
+    sys::open(path, libc::O_RDWR | libc::O_CLOEXEC).map_err(|e| format!("errno {e}"))
 }
 
 /// A request of UVM's with zeros, on an address space of the attacker's own; the status is at `at`.
