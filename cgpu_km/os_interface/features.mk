@@ -24,13 +24,18 @@ ccflags-y += $(call cgpu-has,release_fault_lock,mm.h)
 ccflags-y += $(call cgpu-has,pmdp_get_lockless,pgtable.h)
 ccflags-y += $(call cgpu-has,pte_mkwrite_novma,pgtable.h)
 ccflags-y += $(call cgpu-exports,zap_page_range_single)
+ccflags-y += $(call cgpu-has,is_shared_maywrite,mm.h)
+# Places for mappings where there are no huge pages, as in kernels with PREEMPT_RT: of the current
+# address space, or of one that is named.
+ccflags-y += $(call cgpu-has,mm_get_unmapped_area,sched/mm.h)
+ccflags-y += $(call cgpu-says,unmapped_area_of_mm,sched/mm.h,mm_get_unmapped_area.struct mm_struct)
 # Filesystems.
 ccflags-y += $(call cgpu-has,inode_just_drop,fs.h)
 ccflags-y += $(call cgpu-has,d_make_persistent,dcache.h)
 ccflags-y += $(call cgpu-has,get_file_active,fs.h)
 ccflags-y += $(call cgpu-has,file_lock,filelock.h)
 ccflags-y += $(call cgpu-has,lock_is_unlock,filelock.h)
-ccflags-y += $(call cgpu-has,mnt_idmap,fs.h)
+ccflags-y += $(call cgpu-says,mnt_idmap,fs.h,generic_fillattr.struct mnt_idmap)
 ccflags-y += $(call cgpu-has,simple_inode_init_ts,fs.h)
 ccflags-y += $(call cgpu-says,attributes_by_mask,fs.h,generic_fillattr.struct mnt_idmap.*u32)
 # Devices: a class without an owner; a device that its class does not change.

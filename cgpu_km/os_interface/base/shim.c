@@ -555,9 +555,15 @@ bool cgpu_shim_is_uncached(const struct vm_area_struct *vma)
 	       mode == cachemode2protval(_PAGE_CACHE_MODE_UC_MINUS);
 }
 
+/*
+ * A mapping that counted as writable in its file may no longer be written to. Kernels before 6.7
+ * (if it was not carried back to them) count each shared mapping, when it comes and when it goes.
+ */
 void cgpu_shim_unmap_writable(struct file *file)
 {
+#ifdef HAS_is_shared_maywrite
 	mapping_unmap_writable(file->f_mapping);
+#endif
 }
 
 /* In a page table's entry: who may do what. The rest is where the page is and how it is cached. */

@@ -92,7 +92,7 @@ impl<'a> Caller<'a> {
     /// * `E2BIG`: the parts do not fit the scratch.
     /// * `EINVAL`: a pointer lies in no earlier part, or a descriptor not inside its part.
     /// * `EFAULT`: the task has no memory, or a parameter is an address of the scratch.
-    /// * `ENOMEM`; `ENOTTY`: the driver has no ioctls.
+    /// * `ENOMEM`.
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: CallRoute<'_>) -> Result<i32> {
         // SAFETY: `new`'s caller promised that the file is open and the driver's.
         unsafe {

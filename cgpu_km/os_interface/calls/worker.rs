@@ -273,8 +273,8 @@ impl Worker {
     /// Has `request` executed by the worker in the calling task's address space, and waits for it.
     ///
     /// The value is the driver's. An error says that the call was not made: `ERESTARTSYS` if the
-    /// calling task was killed before its turn, `ENOMEM`, `EMFILE` where the worker has no
-    /// descriptor left, or `EFAULT` for a task without an address space.
+    /// calling task was killed before its turn, `ENOMEM`, or `EFAULT` for a task without an address
+    /// space.
     ///
     /// # Safety
     ///

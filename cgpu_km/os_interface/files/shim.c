@@ -134,11 +134,18 @@ static const struct vm_operations_struct not_made_yet = {
 	.mremap = stays_here,
 };
 
+static int is_taken(pte_t *entry, unsigned long address, void *taken)
+{
+	*(bool *)taken = !pte_none(ptep_get(entry));
+	return *(bool *)taken;
+}
+
 /* 0: it is made, another thread has unmapped it meanwhile, or this one is killed. */
 static int make_entered(struct unmade_mapping *unmade)
 {
 	struct mm_struct *mm = current->mm;
 	struct vm_area_struct *vma;
+	bool taken = false;
 	int result = 0;
 
 	if (!mm || mmap_write_lock_killable(mm))
@@ -149,7 +156,13 @@ static int make_entered(struct unmade_mapping *unmade)
 		vma->vm_private_data = NULL;
 		/* It is set; this keeps out faults that take no mmap_lock. */
 		vm_flags_set(vma, VM_DONTEXPAND);
-		result = make(unmade->file, vma);
+		/*
+		 * Since Linux 6.7 another thread may have had userfaultfd put marks into its
+		 * entries. The driver fills them as empty ones, and remap_pfn_range() stops the
+		 * kernel where they are not (BUG_ON), with the driver's lock held.
+		 */
+		cgpu_shim_each_entry(mm, vma->vm_start, vma->vm_end, is_taken, &taken);
+		result = taken ? -EAGAIN : make(unmade->file, vma);
 		if (result) {
 			cgpu_shim_zap_pages(vma);
 			vma->vm_ops = &not_made_yet;

@@ -168,6 +168,12 @@ impl<E: Endpoint> Cgpufs<E> {
         let tree = &mut *guard;
         let id = tree.next_id;
         tree.next_id += 1;
+        let file = CgpufsFile {
+            id,
+            name: name.to_cstring()?,
+            node,
+            entry: null_mut(),
+        };
         if !tree.folders.iter().any(|f| *f.name == *folder) {
             let folder = CgpufsFolder {
                 name: folder.to_cstring()?,
@@ -178,12 +184,6 @@ impl<E: Endpoint> Cgpufs<E> {
         }
         let place = tree.folders.iter_mut().find(|f| *f.name == *folder);
         let place = place.ok_or(ENOENT)?;
-        let file = CgpufsFile {
-            id,
-            name: name.to_cstring()?,
-            node,
-            entry: null_mut(),
-        };
         let result = if place.files.iter().any(|f| *f.name == *name) {
             Err(EEXIST)
         } else {

@@ -71,6 +71,10 @@ static unsigned long aligned_area(struct file *file, unsigned long address, unsi
 		return -EPERM;
 #ifdef CONFIG_TRANSPARENT_HUGEPAGE
 	return thp_get_unmapped_area(file, address, length, offset, flags);
+#elif !defined(HAS_mm_get_unmapped_area)
+	return current->mm->get_unmapped_area(file, address, length, offset, flags);
+#elif defined(HAS_unmapped_area_of_mm)
+	return mm_get_unmapped_area(current->mm, file, address, length, offset, flags);
 #else
 	return mm_get_unmapped_area(file, address, length, offset, flags);
 #endif

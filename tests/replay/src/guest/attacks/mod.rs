@@ -34,6 +34,7 @@ mod limits;
 mod lists;
 mod log;
 mod lookup;
+mod marks;
 mod neighbours;
 mod rest;
 mod scene;
@@ -169,6 +170,7 @@ fn own() -> impl Iterator<Item = &'static Own> {
         files::ATTACKS,
         scratch::ATTACKS,
         stale::ATTACKS,
+        marks::ATTACKS,
         limits::OWN_ATTACKS,
         log::ATTACKS,
         host_memory::ATTACKS,
