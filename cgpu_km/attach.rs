@@ -39,7 +39,7 @@ use crate::{
         shared_page::DriverPage,
         BackingFile, DeviceNumber, Frame,
     },
-    policy::channel_limit::Engines,
+    policy::{channel_limit::Engines, EXPORT_HANDLES},
     uapi::{self, put_text, Cause},
 };
 use core::fmt;
@@ -114,6 +114,8 @@ pub struct GpuFacts {
     pub bar1_bytes: u64,
     /// Host memory that is divided among its instances, bytes.
     pub host_bytes: u64,
+    /// Handles for exports that are divided among its instances.
+    pub export_handles: u64,
     /// Its UUID, as UVM has it.
     pub uuid: [u8; 16],
     /// `dddd:bb:dd.f`, text.
@@ -233,6 +235,7 @@ pub fn probe(assumed_branch: u32) -> Result<Found, Failure> {
     let parts = u64::try_from(gpus.len().max(1)).unwrap_or(1);
     for facts in &mut gpus {
         facts.host_bytes = host_memory() / HOSTS_PART / parts;
+        facts.export_handles = EXPORT_HANDLES / parts;
     }
     Ok(Found { driver, gpus })
 }
@@ -363,6 +366,7 @@ impl Rm<'_> {
             memory_bytes: 0,
             bar1_bytes: 0,
             host_bytes: 0,
+            export_handles: 0,
             uuid: [0; 16],
             pci: pci_text(card)?,
             name: [0; 64],

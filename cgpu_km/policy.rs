@@ -114,7 +114,7 @@ pub use managed::{Admission, ManagedOrder, ManagedTouch, Run, Tell};
 pub use managed_space::{Location, ManagedWish};
 pub use overhead::ContextCost;
 pub use paging::tables_of;
-pub use quota::{GpuSize, LimitView};
+pub use quota::{GpuSize, LimitView, EXPORT_HANDLES};
 pub use ranges::{RangeEnd, RangeTicket};
 pub use registered::{FoundChannel, Registered};
 pub use share_view::{FbView, ShareView};

@@ -217,8 +217,8 @@ impl Accounting {
         self.close_ranges(file);
         self.close_os_events(file);
         self.close_managed(file);
-        while let Some(hold) = self.exports.take_of(file) {
-            self.release_hold(hold);
+        while let Some(export) = self.exports.take_of(file) {
+            self.release_export(&export);
         }
         self.forest.close_file(file, &mut self.accounts);
     }

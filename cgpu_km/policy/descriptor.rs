@@ -137,19 +137,18 @@ impl Exports {
         self.records.name(slot).ok_or(Exhausted)
     }
 
-    /// The driver was not asked. Gives the hold that is to be released.
-    pub(super) fn drop(&mut self, name: Ref) -> Option<Slot> {
+    /// The driver was not asked. Gives the object, whose hold is to be released.
+    pub(super) fn drop(&mut self, name: Ref) -> Option<Export> {
         let slot = self.records.find(name)?;
         self.remove(slot)
     }
 
-    /// The driver has closed the file. Gives the hold of one of its objects, as long as there are
-    /// any.
-    pub(super) fn take_of(&mut self, file: FileId) -> Option<Option<Slot>> {
+    /// The driver has closed the file. Gives one of its objects, as long as there are any.
+    pub(super) fn take_of(&mut self, file: FileId) -> Option<Export> {
         step();
         let holder = self.holders.get(self.by_file.get(file.0)?)?;
         let first = holder.first?;
-        Some(self.remove(first))
+        self.remove(first)
     }
 
     /// An import from a file is in flight until [`Exports::end_import`].
@@ -184,7 +183,7 @@ impl Exports {
         Ok(holder)
     }
 
-    fn remove(&mut self, slot: Slot) -> Option<Slot> {
+    fn remove(&mut self, slot: Slot) -> Option<Export> {
         let export = self.records.remove(slot)?;
         if let Some(key) = key_of(export.file, export.place) {
             self.by_place.remove(key);
@@ -206,7 +205,7 @@ impl Exports {
             }
         }
         self.clear(export.file);
-        export.hold
+        Some(export)
     }
 
     /// Forgets a file in which nothing is any more.

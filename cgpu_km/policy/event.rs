@@ -448,8 +448,8 @@ impl RefusalCause {
             // made for that.
             Self::Doorbell | Self::NoAddressSpace => NvStatus::NV_ERR_INVALID_PARAMETER,
             // kernel/mem_mgr/fabric_vaspace.c, fabricvaspaceAllocNonContiguous_IMPL: no addresses
-            // left.
-            Self::InFabric => NvStatus::NV_ERR_NO_MEMORY,
+            // left. No handles: rmobjexportimport.c, RmExportObject.
+            Self::InFabric | Self::LimitReached(Limited::Exports) => NvStatus::NV_ERR_NO_MEMORY,
             // kernel/gpu/bus/arch/maxwell/kern_bus_gm107.c, kbusMapFbAperture_GM107: no place in
             // BAR1 (seen with driver 550).
             // Host memory: kernel-open/nvidia/nv-vm.c, nv_alloc_system_pages.

@@ -41,6 +41,17 @@ const BYTES_OF_A_FILE: u64 = 2 * MIB;
 /// Mappings of registers: 64 CUDA programs with 7 children of fork each have 512 for each one that
 /// a program makes. A gate that shuts looks at each.
 const MAPPINGS: u64 = 4096;
+/// Objects behind descriptors that an instance of any size may have. A program of NCCL has 48
+/// (tests/traces).
+const EXPORTS: u64 = 1024;
+/// A program can export each piece of memory. CUDA's pieces are of 2 MiB.
+const BYTES_OF_AN_EXPORT: u64 = 2 * MIB;
+/// Exports of the smallest instance.
+const LEAST_EXPORTS: u64 = 64;
+/// Handles that the driver has for the exports of all its clients (`RmGenerateObjExportHandle()`,
+/// rmobjexportimport.c: 0x80000), without some for the driver itself, which takes three for each
+/// GPU, for programs of the host, and for instances that have the least.
+pub const EXPORT_HANDLES: u64 = 0x8_0000 - 0x4000;
 /// Of a BAR1 that is smaller than the GPU's memory, so many-th is left to the driver itself.
 const DRIVERS_BAR1: u64 = 16;
 /// A BAR1 that is no larger is filled by pages of 64 KiB at most
@@ -58,6 +69,8 @@ pub struct GpuSize {
     pub bar1: u64,
     /// The host's memory that is divided among its instances, bytes.
     pub host: u64,
+    /// Handles for exports that are divided among its instances: its part of [`EXPORT_HANDLES`].
+    pub exports: u64,
 }
 
 /// How much there is of each kind of things.
@@ -219,6 +232,7 @@ impl GpuSize {
             Limited::HostMemory => part(self.host, memory, self.memory).max(LEAST_HOST),
             Limited::Files => FILES.saturating_add(memory / BYTES_OF_A_FILE),
             Limited::Mappings => MAPPINGS,
+            Limited::Exports => self.part_of_exports(memory),
         }
     }
 
@@ -230,6 +244,15 @@ impl GpuSize {
             both => both,
         };
         part(bar1, memory, all).max(LEAST_BAR1)
+    }
+
+    /// One for each piece of memory, but no larger a part of the handles than of the memory.
+    fn part_of_exports(&self, memory: u64) -> u64 {
+        // In MiB, so that the product fits.
+        let (own, all) = (memory.min(self.memory) / MIB, self.memory / MIB);
+        let part = self.exports.saturating_mul(own).checked_div(all);
+        let wanted = EXPORTS.saturating_add(memory / BYTES_OF_AN_EXPORT);
+        wanted.min(part.unwrap_or(0)).max(LEAST_EXPORTS)
     }
 
     /// Bytes of BAR1 that show a part of some memory: whole pages of those that it is of
@@ -263,6 +286,7 @@ mod tests {
         memory: 16 << 30,
         bar1: 256 * MIB,
         host: 64 << 30,
+        exports: EXPORT_HANDLES / 2,
     };
 
     #[test]
@@ -305,12 +329,35 @@ mod tests {
         let defaults = Limited::ALL.map(|what| limit(&quotas, what));
         assert_eq!(
             defaults,
-            [128, 32_768, 4096, 120 * MIB, 32 * GIB, 20_480, 4096]
+            [128, 32_768, 4096, 120 * MIB, 32 * GIB, 20_480, 4096, 5120]
         );
         quotas.set(Limited::Clients, Some(7));
         assert_eq!(limit(&quotas, Limited::Clients), 7);
         quotas.set(Limited::Clients, None);
         assert_eq!(limit(&quotas, Limited::Clients), 128);
+    }
+
+    #[test]
+    fn instances_leave_each_other_exports() {
+        // Eight GPUs as large as an H200's: fewer handles than pieces of 2 MiB.
+        let memory = 141 << 30;
+        let h200 = GpuSize {
+            memory,
+            exports: EXPORT_HANDLES / 8,
+            ..T4
+        };
+        for count in [1, 2, 7, 16, 60] {
+            let each = h200.part_of_exports(memory / count);
+            assert!(8 * count * each <= EXPORT_HANDLES, "{count} of {each}");
+        }
+        assert_eq!(h200.part_of_exports(memory / 16), 3968);
+        // On a host with one GPU no more than a program has use for.
+        assert_eq!(T4.part_of_exports(2 * GIB), 2048);
+        assert_eq!(T4.part_of_exports(MIB), LEAST_EXPORTS);
+        assert_eq!(
+            GpuSize { memory: 0, ..T4 }.part_of_exports(GIB),
+            LEAST_EXPORTS
+        );
     }
 
     #[test]

@@ -436,6 +436,7 @@ impl Tenant {
             memory: share.gpu.facts().memory_bytes,
             bar1: share.gpu.facts().bar1_bytes,
             host: share.gpu.facts().host_bytes,
+            exports: share.gpu.facts().export_handles,
         };
         let _ = accounting.set_size(gpu, size);
         let _ = accounting.set_capabilities(gpu, terms.capabilities);

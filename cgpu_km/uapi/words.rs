@@ -135,6 +135,7 @@ words! {
         HostMemory = 4, "host_mem", "Bytes of the host's memory that the driver holds.";
         Files = 5, "files", "Open files of the GPU's node, and of the tenant's other nodes.";
         Mappings = 6, "mappings", "Mappings of the GPU's registers, children of fork included.";
+        Exports = 7, "exports", "Objects behind descriptors, for other processes to take.";
     }
 }
 

@@ -231,7 +231,8 @@ fn each_command_prints_its_golden() {
             "inst_set",
             "inst set train --gpu 0,1 --mem 900MiB --weight 40 --priority high --burst 500 --caps \
              video,compute --managed charge --channels 200 --clients default --objects 20000 \
-             --events 100 --bar1 64MiB --host-mem 8GiB --files 5000 --mappings 64",
+             --events 100 --bar1 64MiB --host-mem 8GiB --files 5000 --mappings 64 \
+             --exports 2000",
         ),
         ("inst_set_mem", "inst set-mem infer 10GiB"),
         ("inst_set_mem_below", "inst set-mem train 900MiB --gpu 0"),

@@ -13,11 +13,34 @@
 #include "fake.h"
 
 #define NV_MAX_DEVICES	32
+#define MAX_OBJ_EXPORT_HANDLES	0x80000
 
 enum { TYPE_NONE, TYPE_VIDMEM, TYPE_SYSMEM };	/* ..._IMPORT_OBJECT_TYPE_* */
 
+/*
+ * Handles of objects that are exported, of all clients, and of the devices
+ * that they are of: RmGenerateObjExportHandle(). With the last object the
+ * devices go too. Under rm_lock.
+ */
+static u32 handles, devices;
+
+/* for an object of a device, NV_MAX_DEVICES: of none */
+static bool take_handle(u32 device)
+{
+	u32 bit = device < NV_MAX_DEVICES ? 1U << device : 0;
+	u32 all = handles + 2 * hweight32(devices | bit);
+
+	if (all >= MAX_OBJ_EXPORT_HANDLES - 1)
+		return false;
+	devices |= bit;
+	handles++;
+	return true;
+}
+
 static void put(struct fake_export *e)
 {
+	if (e->class && --handles == 0)
+		devices = 0;
 	if (e->mem) {
 		e->mem->holders--;
 		fake_mem_put(e->mem);
@@ -47,6 +70,9 @@ static u32 export_object(struct fake_client *client, u32 handle,
 		return NV_ERR_OBJECT_NOT_FOUND;
 	if (!fake_can_copy(o->class))
 		return NV_ERR_INVALID_ARGUMENT;
+	*device = o->gpu ? o->gpu->device_instance : NV_MAX_DEVICES;
+	if (!take_handle(*device))
+		return NV_ERR_NO_MEMORY;
 	fake_describe(o, e);
 	if (e->mem) {
 		fake_mem_get(e->mem);
@@ -54,7 +80,6 @@ static u32 export_object(struct fake_client *client, u32 handle,
 	}
 	if (e->tsg.group)
 		fake_group_get(e->tsg.group);
-	*device = o->gpu ? o->gpu->device_instance : NV_MAX_DEVICES;
 	return NV_OK;
 }
 

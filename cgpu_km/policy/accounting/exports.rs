@@ -12,10 +12,17 @@ use crate::{
         descriptor::Export,
         event::{AllocDone, DescriptorPlaces, ExportTicket, ImportTicket, RefusalCause, Ticket},
         forest::is_scheduled,
+        ids::ShareId,
         slots::Slot,
     },
     store::List,
+    uapi::Limited,
 };
+
+/// The limits that an object behind a descriptor counts against: the driver duplicates it into a
+/// client of its own, under one of the handles that it has for all exports of the host
+/// (`RmExportObject()`, rmobjexportimport.c).
+const LIMITED: [Limited; 2] = [Limited::Objects, Limited::Exports];
 
 impl Accounting {
     /// Objects are about to be put into places of a control file (`OS_UNIX_EXPORT_OBJECT_TO_FD`,
@@ -67,8 +74,9 @@ impl Accounting {
         let ExportTicket { mut names, exports } = ticket;
         if !asked {
             for &export in exports.iter() {
-                let hold = self.exports.drop(export);
-                self.release_hold(hold);
+                if let Some(export) = self.exports.drop(export) {
+                    self.release_export(&export);
+                }
             }
         }
         while let Some(name) = names.pop() {
@@ -147,10 +155,15 @@ impl Accounting {
             (record.page, record.share) = (object.page, object.share);
             self.exports.reserve()?;
             record.hold = self.accounts.share(object.hold, process)?;
-            let hold = record.hold;
+            let (hold, share) = (record.hold, record.share);
+            if let Err(refusal) = self.count_export(share) {
+                self.release_hold(hold);
+                return Err(refusal);
+            }
             let record = match self.exports.insert(record) {
                 Ok(record) => record,
                 Err(e) => {
+                    self.uncount_export(share);
                     self.release_hold(hold);
                     return Err(e.into());
                 }
@@ -166,6 +179,32 @@ impl Accounting {
             }
         }
         Ok(())
+    }
+
+    /// Counts an object that is about to be behind a descriptor.
+    fn count_export(&mut self, share: Option<ShareId>) -> Result<(), RefusalCause> {
+        let ledgers = &mut self.accounts.ledgers;
+        for (number, what) in LIMITED.into_iter().enumerate() {
+            if !ledgers.count(share, what, 1) {
+                for counted in LIMITED.into_iter().take(number) {
+                    ledgers.uncount(share, counted, 1);
+                }
+                return Err(RefusalCause::LimitReached(what));
+            }
+        }
+        Ok(())
+    }
+
+    fn uncount_export(&mut self, share: Option<ShareId>) {
+        for what in LIMITED {
+            self.accounts.ledgers.uncount(share, what, 1);
+        }
+    }
+
+    /// An object is behind its descriptor no longer.
+    pub(super) fn release_export(&mut self, export: &Export) {
+        self.uncount_export(export.share);
+        self.release_hold(export.hold);
     }
 
     /// Begins one object that comes out of a file.

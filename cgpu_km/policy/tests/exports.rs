@@ -260,3 +260,45 @@ fn channel_takes_its_imported_groups_engine() {
     };
     assert_eq!(change.what, made);
 }
+
+fn counted(accounting: &Accounting, gpu: GpuId, what: Limited) -> u64 {
+    accounting.limit_of(gpu, what).unwrap().used
+}
+
+#[test]
+fn exports_stop_at_both_limits() {
+    for what in [Limited::Objects, Limited::Exports] {
+        let mut accounting = shared();
+        let before = counted(&accounting, GPU, what);
+        let most = Some(before + 2);
+        accounting.set_limit_of(GPU, what, most).unwrap();
+        let refused = Err(RefusalCause::LimitReached(what));
+        // One object again and again. Of a list that is too long none counts.
+        assert_eq!(accounting.export(0, &[MEMORY; 3]), refused);
+        assert_eq!(counted(&accounting, GPU, what), before);
+        accounting.export(0, &[MEMORY; 2]).unwrap();
+        assert_eq!(accounting.export(2, &[MEMORY]), refused);
+        assert_eq!(accounting.limit_of(GPU, what).unwrap().refused, 2);
+        // An export that did not reach the driver is none.
+        accounting.close_file(HOLDER);
+        let ticket = accounting.begin_export(&places(CLIENT, 0, &[MEMORY; 2]));
+        accounting.end_export(ticket.unwrap(), false);
+        for other in [Limited::Objects, Limited::Exports] {
+            accounting.set_limit_of(GPU, other, None).unwrap();
+        }
+        assert_eq!(counted(&accounting, GPU, what), before);
+        accounting.close_file(FILE);
+        accounting.close_file(READER_FILE);
+        assert!(accounting.is_idle());
+    }
+}
+
+#[test]
+fn export_outlives_its_object_in_the_count() {
+    let mut accounting = shared();
+    accounting.export(0, &[MEMORY]).unwrap();
+    accounting.free(CLIENT, MEMORY);
+    assert_eq!(counted(&accounting, GPU, Limited::Exports), 1);
+    accounting.close_file(HOLDER);
+    assert_eq!(counted(&accounting, GPU, Limited::Exports), 0);
+}

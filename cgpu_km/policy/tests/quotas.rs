@@ -96,6 +96,7 @@ fn with_bar1() -> Accounting {
         memory: 16 << 30,
         bar1: 256 * MIB,
         host: 16 << 30,
+        exports: 1 << 18,
     };
     accounting.set_size(GPU, size).unwrap();
     let set = accounting.set_limit_of(GPU, Limited::Bar1, Some(5 * MIB));

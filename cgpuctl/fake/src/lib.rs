@@ -238,6 +238,7 @@ fn default_limit(what: Limited) -> InstanceLimit {
         Limited::HostMemory => 32 << 30,
         Limited::Files => 20_480,
         Limited::Mappings => 4096,
+        Limited::Exports => 5120,
     };
     limit
 }

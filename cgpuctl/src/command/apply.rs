@@ -338,6 +338,7 @@ fn differing(saved: &SavedInstance, wish: &InstanceWish, was: &Before) -> Settin
         host_mem: limit(Limited::HostMemory),
         files: limit(Limited::Files),
         mappings: limit(Limited::Mappings),
+        exports: limit(Limited::Exports),
     }
 }
 

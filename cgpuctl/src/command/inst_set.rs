@@ -104,6 +104,10 @@ pub(super) struct Settings {
     /// as many.
     #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
     pub(super) mappings: Option<u64>,
+    /// Limit of objects behind descriptors. A CUDA program has one for each piece of memory that it
+    /// exports (cuMemExportToShareableHandle), and those of NCCL have 48.
+    #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
+    pub(super) exports: Option<u64>,
 }
 
 /// One setting of several.
@@ -234,6 +238,7 @@ impl InstSet {
             host_mem,
             files,
             mappings,
+            exports,
             ..
         } = self.settings;
         let limits = [
@@ -244,6 +249,7 @@ impl InstSet {
             (Limited::HostMemory, host_mem, "host_mem_limit_bytes"),
             (Limited::Files, files, "file_limit"),
             (Limited::Mappings, mappings, "mapping_limit"),
+            (Limited::Exports, exports, "export_limit"),
         ];
         let limits = limits.into_iter().filter_map(|(what, limit, key)| {
             let setting = InstSetLimit {

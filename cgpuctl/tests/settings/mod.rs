@@ -79,7 +79,7 @@ fn limit_can_be_a_percentage() {
 fn each_setting_is_changed_back_by_itself() {
     let all = "--mem 9GiB --weight 40 --priority high --caps video --managed deny --channels 200 \
                --clients 99 --objects 20000 --events 100 --bar1 64MiB --host-mem 8GiB \
-               --files 5000 --mappings 64";
+               --files 5000 --mappings 64 --exports 2000";
     // Of `train` the limit of objects was set before; here its managed memory and burst were too.
     let host = || {
         let fake = busy_host();

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
-//! More files and mappings than a program needs: the module keeps and walks lists of both.
+//! More of a thing than a program needs: files and mappings, of which the module keeps and walks
+//! lists, and exports, for which the driver has so many handles.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{
     attack::Own,
     rest::alone,
-    scene::{in_instances, open_client, Place, GPU},
+    scene::{in_instances, open_client, Place, GPU, OWN},
 };
 use crate::{
+    bytes::put_u32,
     control::Control,
     guest::{
         process::spawn,
+        rm,
         suite::{
             doorbell::ended,
             mappings::{map_doorbell_in, read, DOORBELL},
@@ -32,6 +35,16 @@ pub(super) const ATTACKS: &[Own] = &[
         function: "nv-mmap.c:nvidia_vma_open",
         run: forks,
     },
+    Own {
+        name: "exports without end",
+        function: "rmobjexportimport.c:RmExportObject",
+        run: || compare(Limited::Exports, 1, exported),
+    },
+    Own {
+        name: "handles for exports taken from all",
+        function: "rmobjexportimport.c:RmExportObject",
+        run: handles,
+    },
 ];
 
 /// How many of each a program asks for, and how many an instance may have.
@@ -40,26 +53,33 @@ const ALLOWED: u32 = 20;
 
 type Take = fn(&str) -> Result<u32, String>;
 
+/// Objects in one call that exports.
+const LIST: u16 = 512;
+/// The driver's answer if it has no handle or no memory left.
+const NO_MEMORY: u32 = 0x51;
+
 /// On the driver's nodes a program gets all. Through an instance it gets as many as it may have, a
 /// neighbour gets what it asks for, and nothing stays counted.
-fn compare(what: Limited, take: Take) -> Result<String, String> {
+fn compare(what: Limited, each: u64, take: Take) -> Result<String, String> {
     if standin::is_in_reach() {
         match alone(|| take(&Place::Driver.folder("attacker")))? {
             ASKED => {}
             count => return Err(format!("{count} of {ASKED} on the driver's nodes")),
         }
     }
-    let (own, other) = in_instances(|| limited(what, take))?;
+    let (own, other) = in_instances(|| limited(what, each, take))?;
     match (own, other) {
         (ALLOWED, ASKED) => Ok(format!("{ALLOWED} of {ASKED}")),
         _ => Err(format!("{own} of {ASKED}, the neighbour {other}")),
     }
 }
 
-fn limited(what: Limited, take: Take) -> Result<(u32, u32), String> {
+/// With a limit for `ALLOWED` of them, of which each counts with `each`.
+fn limited(what: Limited, each: u64, take: Take) -> Result<(u32, u32), String> {
     let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
     let errno = |errno| format!("limits: errno {errno}");
-    let set = control.set_limit("attacker", GPU, what.number(), u64::from(ALLOWED));
+    let most = each * u64::from(ALLOWED);
+    let set = control.set_limit("attacker", GPU, what.number(), most);
     set.map_err(errno)?;
     let own = take(&Place::Instance.folder("attacker"))?;
     let other = take(&Place::Instance.folder("victim"))?;
@@ -141,9 +161,115 @@ fn fork(doorbell: u64, able: &AtomicU32) -> Result<i32, String> {
 }
 
 fn files() -> Result<String, String> {
-    compare(Limited::Files, opened)
+    compare(Limited::Files, 1, opened)
 }
 
 fn forks() -> Result<String, String> {
-    compare(Limited::Mappings, submitting)
+    compare(Limited::Mappings, 1, submitting)
+}
+
+/// Opens a control file.
+fn control_file(folder: &str) -> Result<i32, String> {
+    let path = format!("{folder}/nvidiactl");
+    let opened = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC);
+    opened.map_err(|errno| format!("{path}: errno {errno}"))
+}
+
+fn close_all(files: Vec<i32>) -> Result<(), String> {
+    for fd in files {
+        sys::close(fd).map_err(|errno| format!("close: errno {errno}"))?;
+    }
+    Ok(())
+}
+
+/// Whether a call has worked, `false`: there is no memory or no handle for it.
+fn worked(result: Result<(), rm::Failure>) -> Result<bool, String> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(failure) if failure.status() == Some(NO_MEMORY) => Ok(false),
+        Err(failure) => Err(failure.to_string()),
+    }
+}
+
+/// Puts an object so often into a control file, from a place on.
+fn export(client: &rm::Client, fd: i32, (first, count): (u16, u16)) -> Result<bool, String> {
+    let mut params = vec![0; 2128];
+    params[..4].copy_from_slice(&fd.to_le_bytes());
+    put_u32(&mut params, 4, rm::DEVICE_HANDLE);
+    params[8..10].copy_from_slice(&u16::MAX.to_le_bytes());
+    for number in 0..usize::from(count) {
+        put_u32(&mut params, 76 + 4 * number, OWN);
+    }
+    params[2124..2126].copy_from_slice(&count.to_le_bytes());
+    params[2126..].copy_from_slice(&first.to_le_bytes());
+    worked(client.control(client.handle, 0x3d0b, &mut params))
+}
+
+/// A client with an object that can be exported.
+fn exporter(folder: &str) -> Result<rm::Client, String> {
+    let client = open_client(folder)?;
+    let made = client.memory(OWN, 64 << 10);
+    made.map_err(|e| format!("memory: {e}"))?;
+    Ok(client)
+}
+
+/// How many times a program can export an object.
+fn exported(folder: &str) -> Result<u32, String> {
+    let client = exporter(folder)?;
+    let fd = control_file(folder)?;
+    let mut count = 0;
+    while u32::from(count) < ASKED && export(&client, fd, (count, 1))? {
+        count += 1;
+    }
+    close_all(vec![fd])?;
+    client.close();
+    Ok(u32::from(count))
+}
+
+/// Exports an object as often as the driver or the module allows: how often, and whether a
+/// neighbour can export one meanwhile.
+fn drained(place: Place) -> Result<(u32, bool), String> {
+    /// Control files, which have more places than the driver has handles.
+    const FILES: u16 = 9;
+    let client = exporter(&place.folder("attacker"))?;
+    let mut files = Vec::new();
+    let mut count = 0;
+    for _ in 0..FILES {
+        let fd = control_file(&place.folder("attacker"))?;
+        files.push(fd);
+        // A list of which one has no place fails as a whole, so the last ones come alone.
+        let (mut first, mut most) = (0, LIST);
+        while most != 0 && first <= u16::MAX - LIST {
+            if export(&client, fd, (first, most))? {
+                first += most;
+                count += u32::from(most);
+            } else {
+                most /= 2;
+            }
+        }
+    }
+    let neighbour = exporter(&place.folder("victim"))?;
+    let fd = control_file(&place.folder("victim"))?;
+    files.push(fd);
+    let works = export(&neighbour, fd, (0, 1))?;
+    close_all(files)?;
+    neighbour.close();
+    client.close();
+    Ok((count, works))
+}
+
+/// On the driver's nodes one program takes all that the driver has for the whole host.
+fn handles() -> Result<String, String> {
+    /// By default one for each 2 MiB of the limit of 1 GiB, beside those of any instance.
+    const MOST: u32 = 1024 + 512;
+    if standin::is_in_reach() {
+        match alone(|| drained(Place::Driver))? {
+            (_, false) => {}
+            (count, true) => return Err(format!("some are left after {count}")),
+        }
+    }
+    match in_instances(|| drained(Place::Instance))? {
+        (MOST, true) => Ok(format!("{MOST} of 524287, and the neighbour gets its own")),
+        (count, works) => Err(format!("{count}, the neighbour: {works}")),
+    }
 }
