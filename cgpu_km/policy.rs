@@ -62,6 +62,7 @@ mod cpu_mapping;
 mod demand;
 mod descriptor;
 mod event;
+mod file_costs;
 mod fixed_ranges;
 mod forest;
 mod gpu_mapping;

@@ -26,6 +26,7 @@ use crate::{
         channels::ChannelChange,
         charge::Accounts,
         descriptor::Exports,
+        file_costs::FileCosts,
         forest::Forest,
         gpu_mapping::GpuMappings,
         ids::{FileId, GpuId, ProcessId},
@@ -60,6 +61,7 @@ pub struct Accounting {
     pub(super) managed: Managed,
     pub(super) mapped_hosts: MappedHosts,
     pub(super) exports: Exports,
+    pub(super) file_costs: FileCosts,
     pub(super) os_events: OsEvents,
     pub(super) audit: Audit,
 }
@@ -77,6 +79,7 @@ impl Accounting {
             managed: Managed::default(),
             mapped_hosts: MappedHosts::new(seed),
             exports: Exports::new(seed),
+            file_costs: FileCosts::new(seed),
             os_events: OsEvents::new(seed),
             audit: Audit::default(),
         }
@@ -220,6 +223,7 @@ impl Accounting {
         while let Some(export) = self.exports.take_of(file) {
             self.release_export(&export);
         }
+        self.close_file_costs(file);
         self.forest.close_file(file, &mut self.accounts);
     }
 }

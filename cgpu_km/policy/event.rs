@@ -173,6 +173,8 @@ pub struct DescriptorPlaces<'a> {
     /// The handles, one for each place: of the objects that are exported (0: none, its place stays
     /// as it is), or for those that are imported (0: the caller leaves the choice to the driver).
     pub objects: &'a [ObjectHandle],
+    /// How many places the driver makes for the file, if it has none; 0: it makes none.
+    pub made: u16,
 }
 
 impl DescriptorPlaces<'_> {

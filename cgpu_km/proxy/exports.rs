@@ -54,8 +54,9 @@ enum Objects {
 }
 
 enum Way {
-    /// Into the file, with the device that the file is for.
-    In(Field<u32>),
+    /// Into the file, with the device that the file is for, and how many places the driver makes
+    /// for it, if it has none yet; `None`: one.
+    In(Field<u32>, Option<Field<u16>>),
     /// Out of it, below this parent; and the place of each object's type.
     Out(Field<u32>, Option<Items<u8>>),
     /// Neither.
@@ -68,12 +69,12 @@ impl ExportRequest {
             Exported::Create => Self {
                 file: export_places::FD,
                 objects: Objects::None,
-                way: Way::In(export_places::H_DEVICE),
+                way: Way::In(export_places::H_DEVICE, Some(export_places::MAX_OBJECTS)),
             },
             Exported::Put => Self {
                 file: export_object::FD,
                 objects: Objects::One(export_object::H_OBJECT),
-                way: Way::In(export_object::H_DEVICE),
+                way: Way::In(export_object::H_DEVICE, None),
             },
             Exported::PutMany => Self {
                 file: export_objects::FD,
@@ -82,7 +83,7 @@ impl ExportRequest {
                     count: export_objects::NUM_OBJECTS,
                     first: export_objects::INDEX,
                 },
-                way: Way::In(export_objects::H_DEVICE),
+                way: Way::In(export_objects::H_DEVICE, Some(export_objects::MAX_OBJECTS)),
             },
             Exported::Take => Self {
                 file: import_object::FD,
@@ -115,6 +116,15 @@ impl ExportRequest {
                 (usize::from(get(*count, bytes)?), get(*first, bytes)?)
             }
         })
+    }
+
+    /// How many places the driver makes for the file, if it has none yet.
+    fn made(&self, bytes: &[u8]) -> Result<u16, Errno> {
+        match self.way {
+            Way::In(_, Some(made)) => get(made, bytes),
+            Way::In(_, None) => Ok(1),
+            Way::Out(..) | Way::Ask => Ok(0),
+        }
     }
 
     /// The field with the handle of one of the places.
@@ -152,7 +162,7 @@ impl ExportRequest {
         if !is_plain || self.places(bytes)?.0 > most {
             return invalid;
         }
-        let Way::In(device) = &self.way else {
+        let Way::In(device, _) = &self.way else {
             return Ok(());
         };
         let device = ObjectHandle(get(*device, bytes)?);
@@ -197,6 +207,7 @@ pub(super) fn control(
         first,
         client,
         objects: &handles,
+        made: request.made(bytes)?,
     };
     let mut driver = ReadyCall {
         code: asked.code,
@@ -207,7 +218,7 @@ pub(super) fn control(
     };
     match &request.way {
         Way::Ask => Ok(driver.ask(call)?),
-        Way::In(_) => {
+        Way::In(..) => {
             let ticket = call.accounting(|accounting| accounting.begin_export(&places))?;
             let returned = driver.ask(call);
             call.accounting(|accounting| accounting.end_export(ticket, returned.is_ok()));

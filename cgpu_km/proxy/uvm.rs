@@ -9,6 +9,7 @@
 //!   flag detaches the VA space from the process's memory. Otherwise the driver would tie that to a
 //!   file that it must recognise as its own (`uvm_api_mm_initialize()`,
 //!   `uvm_file_is_nvidia_uvm()`).
+//!   What the driver takes for the VA space counts from before the call until the file is closed.
 //! * `UVM_MM_INITIALIZE` is then answered here as the driver answers it for such a VA space:
 //!   "not required, no loss of functionality".
 //! * `UVM_REGISTER_GPU` looks for a file of the GPU in the caller's descriptor table, so the GPU's
@@ -156,6 +157,8 @@ fn peer_access(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, S
 
 fn initialize(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
     use uvm::initialize::FLAGS;
+    let file = request.file;
+    call.accounting(|accounting| accounting.begin_space(file))?;
     let wanted = get(FLAGS, request.bytes)?;
     let shared = wanted | uvm::FLAG_MULTI_PROCESS_SHARING_MODE;
     set(FLAGS, request.bytes, shared)?;

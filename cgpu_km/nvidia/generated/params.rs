@@ -783,6 +783,8 @@ pub mod export_places {
     pub const SIZE: usize = 76;
     /// The device.
     pub const H_DEVICE: Field<u32> = Field::at(0);
+    /// How many places the file gets.
+    pub const MAX_OBJECTS: Field<u16> = Field::at(4);
     /// The control file that will hold objects.
     pub const FD: Field<i32> = Field::at(72);
 }

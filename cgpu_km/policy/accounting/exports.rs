@@ -11,6 +11,7 @@ use crate::{
         accounting::{objects::Likeness, Accounting},
         descriptor::Export,
         event::{AllocDone, DescriptorPlaces, ExportTicket, ImportTicket, RefusalCause, Ticket},
+        file_costs::places,
         forest::is_scheduled,
         ids::ShareId,
         slots::Slot,
@@ -58,7 +59,9 @@ impl Accounting {
         };
         ticket.names.reserve(count.saturating_add(1))?;
         ticket.exports.reserve(count)?;
-        if let Err(refusal) = self.put(export, process, &mut ticket) {
+        let put = self.put(export, process, &mut ticket);
+        let kept = put.and_then(|()| self.keep_for_file(file, places(export.made)));
+        if let Err(refusal) = kept {
             self.end_export(ticket, false);
             return Err(refusal);
         }

@@ -136,6 +136,7 @@ impl Accounting {
             && self.managed.is_empty()
             && self.mapped_hosts.is_empty()
             && self.exports.is_empty()
+            && self.file_costs.is_empty()
             && self.os_events.is_empty()
             && self.accounts.are_clear()
     }

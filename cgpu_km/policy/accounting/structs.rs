@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The accounting of one tenant: the structures that UVM makes at a program's word, and which no
-//! object and no page shows. They count as host memory on all GPUs of the tenant.
+//! The accounting of one tenant: the structures that the driver makes at a program's word, and
+//! which no object and no page shows. They count as host memory on all GPUs of the tenant.
 
 use crate::{
     policy::{
-        accounting::Accounting, event::RefusalCause, ids::FileId, range_groups::GROUP_STRUCT,
-        span::last_of, splits::SPLIT_STRUCT,
+        accounting::Accounting, event::RefusalCause, file_costs::SPACE_STRUCT, ids::FileId,
+        range_groups::GROUP_STRUCT, span::last_of, splits::SPLIT_STRUCT,
     },
     uapi::Limited,
 };
@@ -19,6 +19,32 @@ const HOST: Limited = Limited::HostMemory;
 pub struct SplitTicket(FileId);
 
 impl Accounting {
+    /// A UVM file is about to get its address space (`UVM_INITIALIZE`), which it keeps.
+    pub fn begin_space(&mut self, file: FileId) -> Result<(), RefusalCause> {
+        self.keep_for_file(file, SPACE_STRUCT)
+    }
+
+    /// The driver is about to keep so many bytes for a file until it is closed, if it does not keep
+    /// as many for it already.
+    pub(super) fn keep_for_file(&mut self, file: FileId, bytes: u64) -> Result<(), RefusalCause> {
+        let more = bytes.saturating_sub(self.file_costs.of(file));
+        if more == 0 {
+            return Ok(());
+        }
+        self.file_costs.reserve()?;
+        if !self.accounts.ledgers.count(None, HOST, more) {
+            return Err(RefusalCause::LimitReached(HOST));
+        }
+        // Room was made above.
+        Ok(self.file_costs.set(file, bytes)?)
+    }
+
+    /// The driver has closed a file, with what it kept for it.
+    pub(super) fn close_file_costs(&mut self, file: FileId) {
+        let gone = self.file_costs.close(file);
+        self.accounts.ledgers.uncount(None, HOST, gone);
+    }
+
     /// A call is about to change a part of the managed memory of a file. `None`: not all of it is
     /// managed.
     ///

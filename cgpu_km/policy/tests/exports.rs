@@ -17,6 +17,7 @@ fn places(client: ClientHandle, first: u16, objects: &[ObjectHandle]) -> Descrip
         first,
         client,
         objects,
+        made: 0,
     }
 }
 
@@ -301,4 +302,43 @@ fn export_outlives_its_object_in_the_count() {
     assert_eq!(counted(&accounting, GPU, Limited::Exports), 1);
     accounting.close_file(HOLDER);
     assert_eq!(counted(&accounting, GPU, Limited::Exports), 0);
+}
+
+#[test]
+fn places_count_as_host_memory_until_close() {
+    let mut accounting = shared();
+    accounting.add_share(OTHER_GPU, MIB).unwrap();
+    let make = |accounting: &mut Accounting, file, made| {
+        let none = DescriptorPlaces {
+            file,
+            made,
+            ..places(CLIENT, 0, &[])
+        };
+        let ticket = accounting.begin_export(&none)?;
+        accounting.end_export(ticket, true);
+        Ok::<(), RefusalCause>(())
+    };
+    let host = |accounting: &Accounting| {
+        [GPU, OTHER_GPU].map(|gpu| counted(accounting, gpu, Limited::HostMemory))
+    };
+    // The largest array that the driver can have made.
+    for (made, bytes) in [(1, 4), (16, 64), (17, 128), (3, 128), (u16::MAX, 256 << 10)] {
+        make(&mut accounting, HOLDER, made).unwrap();
+        assert_eq!(host(&accounting), [bytes; 2], "{made}");
+    }
+    let other = FileId(HOLDER.0 + 1);
+    let (what, most) = (Limited::HostMemory, (256 << 10) + 64);
+    accounting
+        .set_limit_of(OTHER_GPU, what, Some(most))
+        .unwrap();
+    let refused = Err(RefusalCause::LimitReached(what));
+    assert_eq!(make(&mut accounting, other, 17), refused);
+    assert_eq!(make(&mut accounting, other, 16), Ok(()));
+    assert_eq!(host(&accounting), [most; 2]);
+    accounting.close_file(HOLDER);
+    assert_eq!(host(&accounting), [64; 2]);
+    accounting.close_file(other);
+    accounting.close_file(FILE);
+    accounting.close_file(READER_FILE);
+    assert!(accounting.is_idle());
 }

@@ -63,6 +63,7 @@ fn event_without_memory_changes_nothing() {
             first: 1,
             client,
             objects: &objects,
+            made: 4,
         };
         with_each_allocation_failing(|| match accounting.begin_export(&places) {
             // So that the next try finds the places as this one did.

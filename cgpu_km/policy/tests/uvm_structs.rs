@@ -3,7 +3,9 @@
 //! for structures of its own.
 
 use super::*;
-use crate::policy::{range_groups::GROUP_STRUCT, splits::SPLIT_STRUCT, Admission};
+use crate::policy::{
+    file_costs::SPACE_STRUCT, range_groups::GROUP_STRUCT, splits::SPLIT_STRUCT, Admission,
+};
 
 const UVM: FileId = FileId(20);
 const BLOCK: u64 = 2 * MIB;
@@ -131,4 +133,27 @@ fn range_groups_count_until_certainly_gone() {
     assert!(!accounting.goes_group(UVM, 3));
     accounting.close_file(UVM);
     assert_eq!(host(&accounting, GPU), 0);
+}
+
+#[test]
+fn address_space_counts_until_its_file_closes() {
+    let mut accounting = accounting(limit(1));
+    accounting.add_share(OTHER_GPU, limit(1)).unwrap();
+    let (what, most) = (Limited::HostMemory, 2 * SPACE_STRUCT - 1);
+    accounting
+        .set_limit_of(OTHER_GPU, what, Some(most))
+        .unwrap();
+    // The driver makes one for a file.
+    assert_eq!(accounting.begin_space(UVM), Ok(()));
+    assert_eq!(accounting.begin_space(UVM), Ok(()));
+    assert_eq!(host(&accounting, GPU), SPACE_STRUCT);
+    let other = FileId(UVM.0 + 1);
+    let refused = Err(RefusalCause::LimitReached(what));
+    assert_eq!(accounting.begin_space(other), refused);
+    accounting.close_file(UVM);
+    assert_eq!(host(&accounting, GPU), 0);
+    assert_eq!(accounting.begin_space(other), Ok(()));
+    accounting.close_file(other);
+    accounting.close_file(FILE);
+    assert!(accounting.is_idle());
 }

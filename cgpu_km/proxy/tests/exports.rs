@@ -2,6 +2,7 @@
 //! Objects behind descriptors: charged once, until the last of object, copy and file is gone.
 
 use super::*;
+use crate::uapi::Limited;
 
 const MEMORY: u32 = 0x5c00_0010;
 const COPY: u32 = 0x5c00_0020;
@@ -376,4 +377,37 @@ fn exports_need_the_clients_own_file() {
     let status = get32(program.at(OUTER), 28);
     assert_eq!(status, NvStatus::NV_ERR_INVALID_CLIENT.0);
     assert!(program.seen.is_empty(), "the driver was asked");
+}
+
+#[test]
+fn places_count_whatever_the_driver_says() {
+    let limit = |program: &Program| {
+        let limit = program.accounting.limit_of(GPU, Limited::HostMemory);
+        limit.expect("added")
+    };
+    // An object, no object, and a list: how many places the file gets.
+    for (cmd, params, bytes) in [
+        (EXPORT, export(DESCRIPTOR, MEMORY), 4),
+        (CREATE, create(DESCRIPTOR, DEVICE), 64),
+        (EXPORT_MANY, export_many(&[MEMORY], 3), 64),
+    ] {
+        let mut program = with_memory();
+        program.driver = answering(NvStatus::NV_ERR_NO_MEMORY);
+        let status = control(&mut program, CLIENT, cmd, &params);
+        assert_eq!(status, NvStatus::NV_ERR_NO_MEMORY.0);
+        assert_eq!(limit(&program).used, bytes, "{cmd:#x}");
+        program.accounting.close_file(FILE);
+        assert_eq!(limit(&program).used, 0, "{cmd:#x}");
+        // With no room the driver is not asked.
+        let set = program
+            .accounting
+            .set_limit_of(GPU, Limited::HostMemory, Some(bytes - 1));
+        assert_eq!(set, Ok(()));
+        program.seen.clear();
+        let status = control(&mut program, CLIENT, cmd, &params);
+        assert_eq!(status, NvStatus::NV_ERR_NO_MEMORY.0);
+        assert_eq!(program.seen.len(), 0, "{cmd:#x}");
+        assert_eq!((limit(&program).used, limit(&program).refused), (0, 1));
+        assert_eq!(program.used(), 2 * MIB);
+    }
 }

@@ -444,3 +444,37 @@ fn structures_of_uvm_count_as_host_memory() {
     assert_eq!(program.call(&UVM, 24, &number, 8), 0);
     assert_eq!(host(&program), before + (24 << 10));
 }
+
+#[test]
+fn address_space_counts_before_the_driver_is_asked() {
+    /// `UVM_INITIALIZE`.
+    const INITIALIZE: u32 = 0x3000_0001;
+    let mut program = with_blocks(4);
+    let limit = |program: &Program| {
+        let limit = program.accounting.limit_of(GPU, Limited::HostMemory);
+        limit.expect("added")
+    };
+    let file = Session {
+        file: FileId(60),
+        role: Role::Uvm,
+    };
+    let before = limit(&program).used;
+    let most = before + (384 << 10);
+    program
+        .accounting
+        .set_limit_of(GPU, Limited::HostMemory, Some(most))
+        .expect("added");
+    assert_eq!(program.call(&file, INITIALIZE, &[0; 16], 8), 0);
+    assert_eq!(limit(&program).used, most);
+    let other = Session {
+        file: FileId(61),
+        ..file
+    };
+    program.seen.clear();
+    let status = program.call(&other, INITIALIZE, &[0; 16], 8);
+    assert_eq!(status, NvStatus::NV_ERR_NO_MEMORY.0);
+    assert_eq!(asked(&mut program), []);
+    program.accounting.close_file(file.file);
+    assert_eq!(limit(&program).used, before);
+    assert_eq!(program.call(&other, INITIALIZE, &[0; 16], 8), 0);
+}

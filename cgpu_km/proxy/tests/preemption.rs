@@ -209,6 +209,7 @@ fn an_exported_group_counts_as_one_that_runs() {
         first: 0,
         client: ClientHandle(CLIENT),
         objects: &[ObjectHandle(GROUP)],
+        made: 1,
     };
     let ticket = program.accounting.begin_export(&export).expect("exported");
     program.accounting.end_export(ticket, true);

@@ -97,7 +97,10 @@ impl Space {
             fd,
             companion: None,
         };
-        space.call(layout::UVM_INITIALIZE, &mut [0; 16], 8)?;
+        if let Err(failure) = space.call(layout::UVM_INITIALIZE, &mut [0; 16], 8) {
+            space.close();
+            return Err(failure);
+        }
         let companion = companion(&path, fd)?;
         Ok(Self { companion, ..space })
     }

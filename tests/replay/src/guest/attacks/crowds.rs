@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! More of a thing than a program needs: files and mappings, of which the module keeps and walks
-//! lists, and exports, for which the driver has so many handles.
+//! lists, and what the driver keeps for files and exports.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,6 +19,7 @@ use crate::{
             doorbell::ended,
             mappings::{map_doorbell_in, read, DOORBELL},
         },
+        uvm,
     },
     standin, sys,
 };
@@ -34,6 +35,16 @@ pub(super) const ATTACKS: &[Own] = &[
         name: "registers mapped by forks without end",
         function: "nv-mmap.c:nvidia_vma_open",
         run: forks,
+    },
+    Own {
+        name: "host memory in places for exports",
+        function: "os.c:cliresCtrlCmdOsUnixCreateExportObjectFd_IMPL",
+        run: || compare(Limited::HostMemory, PLACES, with_places),
+    },
+    Own {
+        name: "host memory in address spaces of UVM",
+        function: "uvm_va_space.c:uvm_va_space_create",
+        run: || compare(Limited::HostMemory, SPACE, spaces),
     },
     Own {
         name: "exports without end",
@@ -53,6 +64,11 @@ const ALLOWED: u32 = 20;
 
 type Take = fn(&str) -> Result<u32, String>;
 
+/// How many places a control file gets, the bytes of those, and of the address space of a UVM file.
+/// The driver allows 65,535 places. The stand-in takes twelve times the memory for each.
+const MAX_OBJECTS: u16 = 16_384;
+const PLACES: u64 = 64 << 10;
+const SPACE: u64 = 384 << 10;
 /// Objects in one call that exports.
 const LIST: u16 = 512;
 /// The driver's answer if it has no handle or no memory left.
@@ -189,6 +205,44 @@ fn worked(result: Result<(), rm::Failure>) -> Result<bool, String> {
         Err(failure) if failure.status() == Some(NO_MEMORY) => Ok(false),
         Err(failure) => Err(failure.to_string()),
     }
+}
+
+/// How many control files a program can give many places (`maxObjects`).
+fn with_places(folder: &str) -> Result<u32, String> {
+    let client = open_client(folder)?;
+    let mut files = Vec::new();
+    let mut count = 0;
+    while count < ASKED {
+        let fd = control_file(folder)?;
+        files.push(fd);
+        let mut params = [0; 76];
+        put_u32(&mut params, 0, rm::DEVICE_HANDLE);
+        params[4..6].copy_from_slice(&MAX_OBJECTS.to_le_bytes());
+        params[72..].copy_from_slice(&fd.to_le_bytes());
+        if !worked(client.control(client.handle, 0x3d0a, &mut params))? {
+            break;
+        }
+        count += 1;
+    }
+    close_all(files)?;
+    client.close();
+    Ok(count)
+}
+
+/// How many UVM files a program can have with an address space.
+fn spaces(folder: &str) -> Result<u32, String> {
+    let mut spaces = Vec::new();
+    let mut count = 0;
+    while count < ASKED {
+        match uvm::Space::open(folder) {
+            Ok(space) => spaces.push(space),
+            Err(failure) if failure.status() == Some(NO_MEMORY) => break,
+            Err(failure) => return Err(failure.to_string()),
+        }
+        count += 1;
+    }
+    spaces.into_iter().for_each(uvm::Space::close);
+    Ok(count)
 }
 
 /// Puts an object so often into a control file, from a place on.

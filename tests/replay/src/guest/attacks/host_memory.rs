@@ -66,6 +66,8 @@ pub(super) const ATTACKS: &[Own] = &[
 const PIECE: u64 = 8 * MIB;
 const PIECES: u64 = 24;
 const ALLOWED: u64 = 4;
+/// Bytes with which the address space of the program's UVM file counts.
+const SPACE: u64 = 384 << 10;
 /// Bytes of a page, and what a registered page's handle is further on than its object's.
 const PAGE: u64 = 4096;
 const PINS: u32 = 0x1000;
@@ -275,14 +277,14 @@ fn taken(place: Place, begin: TakePiece, piece: TakePiece) -> Result<(u64, Strin
     Ok(taken)
 }
 
-/// In an instance of that memory limit, with `ALLOWED` pieces of host memory beside what it has.
+/// In an instance of that memory limit, with `ALLOWED` pieces of host memory beside its UVM file.
 fn in_instance(limit: u64, begin: TakePiece, piece: TakePiece) -> Result<(u64, String), String> {
     let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
     clean_up(&control);
     let errno = |errno| format!("instance: errno {errno}");
     control.create("attacker", GPU, limit, 1).map_err(errno)?;
     let what = Limited::HostMemory.number();
-    let host = ALLOWED * PIECE;
+    let host = SPACE + ALLOWED * PIECE;
     control
         .set_limit("attacker", GPU, what, host)
         .and_then(|()| control.set_capabilities("attacker", GPU, capability::ALL))
