@@ -25,6 +25,17 @@ fi
 here=$CGPU_TREE/tests/debian13
 LIMIT=${LIMIT:-2400}
 MEMORY=4096
+# have_tools: what env.sh makes the disk with, where a fresh machine lacks it.
+have_tools() {
+	local missing=()
+	command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
+	command -v mke2fs >/dev/null || missing+=(e2fsprogs)
+	[ ${#missing[@]} -gt 0 ] || return 0
+	step "installing ${missing[*]}"
+	log "$1" apt-get update
+	log "$1" apt-get install -y --no-install-recommends "${missing[@]}"
+}
+have_tools "$CGPU_CACHE/debian13-apt.log"
 disk=$("$here/env.sh")
 kept=$(dirname "$disk")
 release=$(cat "$kept/release")
@@ -149,6 +160,8 @@ built cgpu/ "$update" || die "$(cat "$work"/{update,dkms}.log)"
 ok "DKMS builds the module when the kernel comes"
 # The same driver, with the edits of tests/driver.
 modules=$("$CGPU_TREE/tests/driver/build.sh")
+[ "$(cat "$modules/release")" = "$REAL_RELEASE" ] ||
+	die "the disk has driver $REAL_RELEASE, and tests/driver builds $(cat "$modules/release"): make clean-cache makes both anew"
 cp "$modules/nvidia.ko" "$root/lib/modules/$update/updates/dkms/$driver.ko"
 cp "$modules/nvidia-uvm.ko" "$root/lib/modules/$update/updates/dkms/$driver-uvm.ko"
 in_root "$root" -- depmod "$update"
