@@ -6,7 +6,8 @@
 //! calls that write to user memory, io_uring, another page at the same address, a process that
 //! shares the memory, another file under the same descriptor. Through an instance the stand-in
 //! driver must never read what the module refuses, and what it acts on must be what was charged. It
-//! tells what it read (`read_log`) and what its heap holds.
+//! tells what it read (`read_log`) and what its heap holds. Of each field and by each method it
+//! must have acted on some calls: what is never let through cannot be raced.
 //!
 //! The same attacks are made on the driver's own nodes, by a caller that looks at the field and
 //! then makes the call, as somebody who checks and forwards plainly would. There they work.
@@ -46,7 +47,8 @@ const MOST_MORE: u32 = 50;
 pub struct Tally {
     /// Calls that were made while others wrote.
     pub calls: u64,
-    /// Of them, those on which the driver acted, whatever it answered.
+    /// Of them, those on which the driver acted, whatever it answered; of those whose charge is
+    /// looked at, those that it granted.
     pub acted: u64,
     /// Of them, those on which it acted with what was not checked.
     pub tampered: u64,
@@ -122,9 +124,7 @@ impl Race {
                 BATCH
             });
             left -= batch;
-            if case.judge == Judge::Log {
-                standin::reset("read_log")?;
-            }
+            standin::reset("read_log")?;
             for number in 0..batch {
                 let number = u32::try_from(number).unwrap_or(0);
                 (field.before)(&self.scene, number)?;
@@ -157,7 +157,8 @@ impl Race {
                 }
                 Judge::Accounting => {
                     let (charged, held) = self.scene.charged_and_held()?;
-                    tally.acted += batch;
+                    let read = read_log(self.scene.own.handle)?;
+                    tally.acted += read.iter().filter(|entry| (field.acted)(entry)).count() as u64;
                     self.compared += 1;
                     // A size that is forged where the driver has written its own raises the charge.
                     if charged < held || charged > held && !field.may_raise {
@@ -226,6 +227,13 @@ fn all(scene: Scene, count: u64, report: &mut RaceReport) -> Result<(), String> 
         eprintln!("race: {}", field.name);
     }
     if through_instance {
+        // A module that refused every call would keep every field safe.
+        for (key, tally) in &race.report {
+            if tally.acted == 0 {
+                let what = "the driver acted on no call through the instance";
+                race.wrong.push(format!("{key}: {what}"));
+            }
+        }
         report.instance = race.report;
     } else {
         // Every field could be changed, and every method changes something: on a machine that has

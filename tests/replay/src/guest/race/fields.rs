@@ -27,6 +27,8 @@ const GET_ARCH_INFO: u32 = 0x2080_1701;
 const BIND_CONTEXT_DMA: u32 = 0x59;
 const NR_FREE: u32 = 0x29;
 const NR_DUP: u32 = 0x34;
+/// UVM_MAP_EXTERNAL_ALLOCATION.
+const MAP_EXTERNAL: u32 = 33;
 /// NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD.
 const EXPORT_OBJECT_TO_FD: u32 = 0x3D05;
 /// A field, and what has to be done around each call.
@@ -42,7 +44,7 @@ pub(super) struct RacedField {
     pub(super) before: fn(&Scene, u32) -> Result<(), String>,
     /// Frees what it made.
     pub(super) after: fn(&Scene, u32),
-    /// The driver acted on such a call.
+    /// The driver acted on such a call: for [`Judge::Accounting`], and it has worked.
     pub(super) acted: fn(&ReadCall) -> bool,
     /// And with what was not checked.
     pub(super) tampered: fn(&ReadCall, &RacedCall) -> bool,
@@ -198,7 +200,7 @@ fn map(scene: &Scene, stage: &Stage) -> RacedCall {
     put_u32(&mut outer, 9252, scene.own.handle);
     RacedCall {
         uvm: true,
-        request: 33,
+        request: MAP_EXTERNAL,
         outer,
         params: Vec::new(),
         ..alloc(scene, stage, SMALL)
@@ -241,6 +243,14 @@ fn is_alloc(entry: &ReadCall) -> bool {
 
 fn is_control(entry: &ReadCall) -> bool {
     entry.get("nr") == u64::from(layout::NR_CONTROL)
+}
+
+fn is_free(entry: &ReadCall) -> bool {
+    entry.get("nr") == u64::from(NR_FREE)
+}
+
+fn has_worked(entry: &ReadCall) -> bool {
+    entry.get("status") == 0
 }
 
 /// All fields.
@@ -318,28 +328,34 @@ fn logged() -> Vec<RacedField> {
             is_control,
             |entry, case| entry.get("client") != case.patch.good,
         ),
-        log(
-            "client of a free",
-            |scene, stage| {
-                let case = free(scene, stage);
-                outer_field(case, 0, scene.own.handle, scene.foreign.handle)
-            },
-            // Those that clean up name the right one.
-            |entry| entry.get("nr") == u64::from(NR_FREE),
-            |entry, case| entry.get("client") != case.patch.good,
-        ),
+        RacedField {
+            // Nothing is made, and a free that cleans up would count as one that is raced.
+            after: |_, _| {},
+            ..log(
+                "client of a free",
+                |scene, stage| {
+                    let case = free(scene, stage);
+                    outer_field(case, 0, scene.own.handle, scene.foreign.handle)
+                },
+                is_free,
+                |entry, case| entry.get("client") != case.patch.good,
+            )
+        },
         log(
             "source of a duplicate",
             dup,
             |entry| entry.get("nr") == u64::from(NR_DUP),
             |entry, case| entry.get("peer") != case.patch.good,
         ),
-        log(
-            "number in an envelope",
-            envelope,
-            |entry| entry.get("nr") != 0,
-            |entry, _| entry.get("nr") == u64::from(BIND_CONTEXT_DMA),
-        ),
+        RacedField {
+            after: |_, _| {},
+            ..log(
+                "number in an envelope",
+                envelope,
+                |entry| is_free(entry) || entry.get("nr") == u64::from(BIND_CONTEXT_DMA),
+                |entry, _| entry.get("nr") == u64::from(BIND_CONTEXT_DMA),
+            )
+        },
         RacedField {
             name: "file of an export",
             judge: Judge::Log,
@@ -357,7 +373,7 @@ fn logged() -> Vec<RacedField> {
 
 /// Fields on which it depends what is charged.
 fn charged() -> Vec<RacedField> {
-    let charged = |name, build, before, after| RacedField {
+    let charged = |name, build, acted, before, after| RacedField {
         name,
         judge: Judge::Accounting,
         ways: ON_MEMORY,
@@ -365,7 +381,7 @@ fn charged() -> Vec<RacedField> {
         build,
         before,
         after,
-        acted: is_alloc,
+        acted,
         tampered: |_, _| false,
     };
     vec![
@@ -380,6 +396,7 @@ fn charged() -> Vec<RacedField> {
                     case.judge = Judge::Accounting;
                     case
                 },
+                |entry| is_alloc(entry) && has_worked(entry),
                 nothing,
                 free_numbered,
             )
@@ -390,6 +407,7 @@ fn charged() -> Vec<RacedField> {
                 judge: Judge::Accounting,
                 ..outer_field(free(scene, stage), 8, 0, 0)
             },
+            |entry| is_free(entry) && has_worked(entry),
             make_both,
             free_both,
         ),
@@ -399,6 +417,7 @@ fn charged() -> Vec<RacedField> {
                 judge: Judge::Accounting,
                 ..outer_field(map(scene, stage), 9256, 0, 0)
             },
+            |entry| entry.get("what") == u64::from(MAP_EXTERNAL) && has_worked(entry),
             |scene, number| {
                 make_both(scene, number)?;
                 let made = scene.uvm.create_range(base(number), LARGE);
