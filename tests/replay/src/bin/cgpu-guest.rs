@@ -213,11 +213,17 @@ fn work(command: GuestCommand) -> Result<bool, String> {
         GuestCommand::Hammer { count } => {
             let report = hammer::run(count)?;
             print(&report)?;
+            for (what, values) in &report.different {
+                eprintln!("FAILED {what}: {values}");
+            }
             Ok(report.different.is_empty() && report.kernel_warnings == 0)
         }
         GuestCommand::Race { count } => {
             let report = race::run(count)?;
             print(&report)?;
+            for what in &report.wrong {
+                eprintln!("FAILED {what}");
+            }
             Ok(report.wrong.is_empty() && report.kernel_warnings == 0)
         }
         GuestCommand::Scale { objects, processes } => {

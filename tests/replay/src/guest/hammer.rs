@@ -21,6 +21,8 @@ use crate::{
 const NAME: &str = "hammer";
 /// Processes that hammer at the same time.
 const WORKERS: u32 = 4;
+/// Of so many opens the stand-in fails one, when it is told to.
+const FAIL_EVERY: u32 = 7;
 
 /// Counts of what was done.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,9 +102,11 @@ fn different(
     all
 }
 
-/// Lets the stand-in fail every n-th open; 0 for none. Another driver cannot be told to.
-fn fail_every(n: u32) -> Result<(), String> {
-    lever("fail_open", n)
+/// Lets the stand-in fail every n-th open; 0 for none. Another driver cannot be told to. Whether
+/// opens may fail now.
+fn fail_every(n: u32) -> Result<bool, String> {
+    lever("fail_open", n)?;
+    Ok(n != 0 && standin::is_in_reach())
 }
 
 /// Sets a parameter of the stand-in, if it is there.
@@ -114,8 +118,8 @@ fn lever(name: &str, value: u32) -> Result<(), String> {
     }
 }
 
-/// One worker's part: `rounds` opens of one node.
-fn work(path: &str, rounds: u64, seed: u32) -> Result<Done, i32> {
+/// One worker's part: `rounds` opens of one node, which fail only if they `may_fail`.
+fn work(path: &str, rounds: u64, seed: u32, may_fail: bool) -> Result<Done, i32> {
     let mut done = Done::default();
     let (ours, theirs) = UnixStream::pair().map_err(|_| libc::EMFILE)?;
     for round in 0..rounds {
@@ -127,7 +131,7 @@ fn work(path: &str, rounds: u64, seed: u32) -> Result<Done, i32> {
         };
         let fd = match sys::open(path, flags | libc::O_CLOEXEC) {
             Ok(fd) => fd,
-            Err(libc::EIO) => {
+            Err(libc::EIO) if may_fail => {
                 done.failed_opens += 1;
                 continue;
             }
@@ -205,13 +209,13 @@ fn kill_some(folder: &str, node: &str, times: u64) -> Result<u64, String> {
 }
 
 /// Hammers one node with several processes at once.
-fn hammer(path: &str, count: u64) -> Result<Done, String> {
+fn hammer(path: &str, count: u64, may_fail: bool) -> Result<Done, String> {
     let file = "/tmp/hammer";
     let mut pids = Vec::new();
     for seed in 0..WORKERS {
         let share =
             count / u64::from(WORKERS) + u64::from(u64::from(seed) < count % u64::from(WORKERS));
-        let pid = spawn(|| match work(path, share, seed) {
+        let pid = spawn(|| match work(path, share, seed, may_fail) {
             Ok(done) => {
                 let text = serde_json::to_string(&done).unwrap_or_default();
                 i32::from(std::fs::write(format!("{file}.{seed}"), text).is_err())
@@ -235,7 +239,18 @@ fn hammer(path: &str, count: u64) -> Result<Done, String> {
         let part: Done = serde_json::from_str(&text).map_err(|e| e.to_string())?;
         sum.add(&part);
     }
-    bad.map_or(Ok(sum), Err)
+    if let Some(bad) = bad {
+        return Err(bad);
+    }
+    // An open that neither worked nor failed as it was asked to has ended its worker.
+    let (opens, failed) = (sum.opens, sum.failed_opens);
+    let none_failed = may_fail && count >= u64::from(FAIL_EVERY) && failed == 0;
+    if opens + failed != count || opens == 0 && count != 0 || none_failed {
+        return Err(format!(
+            "{path}: of {count} opens {opens} worked and {failed} failed"
+        ));
+    }
+    Ok(sum)
 }
 
 /// Opens each proxy `count` times and compares all counts.
@@ -288,11 +303,15 @@ fn hammer_all(count: u64, id: u32, folder: &str) -> Result<HammerReport, String>
         let mut done = Done::default();
         for (path, share, fail) in [
             (&format!("{folder}/{proxy_node}"), count * 5 / 10, 0),
-            (&format!("{folder}/{proxy_node}"), count * 4 / 10, 7),
+            (
+                &format!("{folder}/{proxy_node}"),
+                count * 4 / 10,
+                FAIL_EVERY,
+            ),
             (host_node, count - count * 9 / 10, 0),
         ] {
-            fail_every(fail)?;
-            let part = hammer(path, share);
+            let may_fail = fail_every(fail)?;
+            let part = hammer(path, share, may_fail);
             fail_every(0)?;
             let part = part?;
             done.add(&part);
