@@ -54,13 +54,6 @@ pub(super) const ATTACKS: &[Attack] = &[
         errors_of_group,
     ),
     attack(
-        "host crash: hObjectError of a channel lost its memory",
-        "kernel_channel.c:kchannelConstruct_IMPL",
-        Driver::Passes,
-        Sign::Gpu,
-        errors_to_gone_context,
-    ),
-    attack(
         "host crash: memory for a channel's errors is freed",
         "kernel_channel.c:kchannelUpdateNotifierMem_IMPL",
         Driver::Passes,
@@ -68,18 +61,29 @@ pub(super) const ATTACKS: &[Attack] = &[
         |attacker| errors_to_freed(attacker, false),
     ),
     attack(
-        "host crash: a context for a channel's errors is freed",
-        "kernel_channel.c:kchannelUpdateNotifierMem_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        |attacker| errors_to_freed(attacker, true),
-    ),
-    attack(
         "contexts of UVM beyond the limit (UVM_REGISTER_CHANNEL)",
         "uvm_channel_retainer.c:uvmchanrtnrConstruct_IMPL",
         Driver::Passes,
         Sign::Told,
         memory_of_contexts,
+    ),
+];
+
+/// Those with a context for DMA, which an instance gets with a capability alone.
+pub(super) const GRANTED: &[Attack] = &[
+    attack(
+        "host crash: hObjectError of a channel lost its memory",
+        "kernel_channel.c:kchannelConstruct_IMPL",
+        Driver::Passes,
+        Sign::Gpu,
+        errors_to_gone_context,
+    ),
+    attack(
+        "host crash: a context for a channel's errors is freed",
+        "kernel_channel.c:kchannelUpdateNotifierMem_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        |attacker| errors_to_freed(attacker, true),
     ),
 ];
 
@@ -103,9 +107,8 @@ fn channel(attacker: &Attacker, group: u32, handle: u32) -> Verdict {
 
 /// A channel that names a subdevice, which is no memory, at this place of its parameters.
 fn errors_go_to(attacker: &Attacker, at: usize) -> Verdict {
-    group(attacker, OWN, COPIES)?;
-    let params = attacker.client.channel_params();
-    let mut params = params.map_err(|failure| failure.to_string())?;
+    attacker.group_on(OWN, COPIES)?;
+    let mut params = attacker.prepare("a channel's ring", attacker.client.channel_params())?;
     put_u32(&mut params, at, rm::SUBDEVICE_HANDLE);
     attacker.alloc(OWN, OWN + 1, rm::CHANNEL, &mut params)
 }
@@ -113,12 +116,12 @@ fn errors_go_to(attacker: &Attacker, at: usize) -> Verdict {
 /// A context for DMA, which goes with its memory, is named by a channel.
 fn errors_to_gone_context(attacker: &Attacker) -> Verdict {
     let client = &attacker.client;
-    told(client.memory(OWN + 2, MIB))?;
-    told(client.context_dma(OWN + 2, OWN + 3))?;
-    told(client.free(OWN + 2))?;
-    group(attacker, OWN, COPIES)?;
-    let params = attacker.client.channel_params();
-    let mut params = params.map_err(|failure| failure.to_string())?;
+    attacker.memory(OWN + 2, MIB)?;
+    let made = client.context_dma(OWN + 2, OWN + 3);
+    attacker.prepare("a context for DMA", made)?;
+    attacker.prepare("the memory's end", client.free(OWN + 2))?;
+    attacker.group_on(OWN, COPIES)?;
+    let mut params = attacker.prepare("a channel's ring", attacker.client.channel_params())?;
     put_u32(&mut params, 0, OWN + 3);
     attacker.alloc(OWN, OWN + 1, rm::CHANNEL, &mut params)
 }
@@ -128,15 +131,16 @@ fn errors_to_gone_context(attacker: &Attacker) -> Verdict {
 fn errors_to_freed(attacker: &Attacker, by_context: bool) -> Verdict {
     let client = &attacker.client;
     let (memory, context) = (OWN + 2, OWN + 3);
-    told(client.memory(memory, MIB))?;
+    attacker.memory(memory, MIB)?;
     if by_context {
-        told(client.context_dma(memory, context))?;
+        let made = client.context_dma(memory, context);
+        attacker.prepare("a context for DMA", made)?;
     }
-    group(attacker, OWN, COPIES)?;
-    let params = client.channel_params();
-    let mut params = params.map_err(|failure| failure.to_string())?;
+    attacker.group_on(OWN, COPIES)?;
+    let mut params = attacker.prepare("a channel's ring", client.channel_params())?;
     put_u32(&mut params, 0, if by_context { context } else { memory });
-    attacker.alloc(OWN, OWN + 1, rm::CHANNEL, &mut params)?;
+    let made = attacker.alloc(OWN, OWN + 1, rm::CHANNEL, &mut params);
+    attacker.prepare("a channel", made)?;
     told(client.free(memory))
 }
 
@@ -184,7 +188,7 @@ fn all_channels(attacker: &Attacker) -> Verdict {
 
 /// Takes memory until so much of the limit is left.
 fn fill(attacker: &Attacker, left: u64) -> Verdict {
-    told(attacker.client.memory(OWN, LIMIT - left).map(drop))
+    attacker.memory(OWN, LIMIT - left)
 }
 
 fn memory_of_channels(attacker: &Attacker) -> Verdict {
@@ -204,10 +208,11 @@ fn memory_of_contexts(attacker: &Attacker) -> Verdict {
     let mut space = [0; 56];
     // NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED and SHARED_MANAGEMENT, as CUDA has it.
     put_u32(&mut space, 4, 0x48);
-    attacker.alloc(rm::DEVICE_HANDLE, VASPACE, 0x90f1, &mut space)?;
-    let uvm = uvm::Space::open(&attacker.folder).map_err(|e| e.to_string())?;
+    attacker.space(VASPACE, &mut space)?;
+    let uvm = attacker.prepare("a UVM file", uvm::Space::open(&attacker.folder))?;
     let uuid = attacker.victim.gpus.uuid;
-    told(uvm.register(&uuid, attacker.client.handle, VASPACE))?;
+    let registered = uvm.register(&uuid, attacker.client.handle, VASPACE);
+    attacker.prepare("the address space in UVM", registered)?;
     for count in 0..100 {
         let handle = OWN + 2 + 2 * count;
         let kept = keep_context(attacker, &uvm, handle);

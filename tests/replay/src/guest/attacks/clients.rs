@@ -78,14 +78,7 @@ fn gss_admin(a: &Attacker) -> Verdict {
 }
 
 fn gss_with(a: &Attacker, cmd: u32) -> Verdict {
-    let (ctl, client) = (a.client.ctl, a.victim.client);
-    told(rm::control(
-        ctl,
-        client,
-        rm::SUBDEVICE_HANDLE,
-        cmd,
-        &mut [0; 332],
-    ))
+    a.control_of(a.victim.client, rm::SUBDEVICE_HANDLE, cmd, &mut [0; 332])
 }
 
 /// NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS for the victim's channel.
@@ -120,9 +113,9 @@ fn device(a: &Attacker, at: usize) -> Verdict {
     put_u32(&mut params, 0, a.victim.gpus.instance);
     put_u32(&mut params, at, a.victim.client);
     let ctl = a.client.ctl;
-    let own = told_handle(rm::alloc(ctl, 0, 0, 0, rm::ROOT, &mut []))?;
+    let own = a.prepare("a client", rm::alloc(ctl, 0, 0, 0, rm::ROOT, &mut []))?;
     let made = told_handle(rm::alloc(ctl, own, own, OWN, rm::DEVICE, &mut params));
-    rm::free(ctl, own, own).map_err(|refused| format!("its end: {refused}"))?;
+    a.prepare("the client's end", rm::free(ctl, own, own))?;
     made.map(|_| ())
 }
 
@@ -150,24 +143,16 @@ fn dmabuf(a: &Attacker) -> Verdict {
     told(escape(a.client.gpu, 217, &mut outer, 2600))
 }
 
-/// NV_ESC_ALLOC_OS_EVENT or NV_ESC_FREE_OS_EVENT.
-pub(super) fn event_key(a: &Attacker, nr: u32, client: u32, fd: u32) -> Verdict {
-    let mut outer = [0; 16];
-    put_u32(&mut outer, 0, client);
-    put_u32(&mut outer, 8, fd);
-    a.escape(nr, &mut outer, 12)
-}
-
 fn take_event_key(a: &Attacker) -> Verdict {
-    event_key(a, 206, a.victim.client, 4242)
+    a.os_event(206, a.victim.client, 4242)
 }
 
 fn free_event_key(a: &Attacker) -> Verdict {
-    event_key(a, 207, a.victim.client, victims::EVENT)
+    a.os_event(207, a.victim.client, victims::EVENT)
 }
 
 fn event_parent(a: &Attacker) -> Verdict {
-    event_key(a, 206, a.client.handle, 5)?;
+    a.event_key(5)?;
     let mut params = [0; 24];
     put_u32(&mut params, 0, a.victim.client);
     put_u32(&mut params, 4, rm::SUBDEVICE_HANDLE);
@@ -184,7 +169,7 @@ fn event_parent(a: &Attacker) -> Verdict {
 
 /// NV2080_NOTIFIERS_RC_ERROR of the attacker's own subdevice, which tells of every program.
 fn crashes(a: &Attacker) -> Verdict {
-    event_key(a, 206, a.client.handle, 5)?;
+    a.event_key(5)?;
     let mut params = [0; 24];
     put_u32(&mut params, 0, a.client.handle);
     put_u32(&mut params, 8, layout::CLASS_OS_EVENT);
@@ -235,7 +220,7 @@ fn share_theirs(a: &Attacker) -> Verdict {
 }
 
 fn share_with(a: &Attacker) -> Verdict {
-    told(a.client.memory(OWN, 2 * MIB))?;
+    a.memory(OWN, 2 * MIB)?;
     share(a, a.client.handle, OWN, 3, a.victim.client)
 }
 
@@ -298,27 +283,19 @@ fn alloc(a: &Attacker) -> Verdict {
 }
 
 fn control(a: &Attacker) -> Verdict {
-    let (ctl, client) = (a.client.ctl, a.victim.client);
-    told(rm::control(
-        ctl,
-        client,
+    a.control_as_sized(
+        a.victim.client,
         rm::SUBDEVICE_HANDLE,
         layout::FB_GET_INFO_V2,
         &mut [0; 1028],
-    ))
+    )
 }
 
-/// A UVM file with the GPU in it.
+/// A UVM file with the GPU in it. The attack's process ends soon, and all its files with it.
 fn uvm_file(a: &Attacker) -> Result<i32, String> {
-    let path = format!("{}/nvidia-uvm", a.folder);
-    let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC).map_err(|e| format!("errno {e}"))?;
-    request(fd, layout::UVM_INITIALIZE, &mut [0; 16], 8)?;
-    // The attack's process ends soon, and both files with it.
-    uvm::companion(&path, fd).map_err(|e| format!("UVM_MM_INITIALIZE: {e}"))?;
-    let mut gpu = [0; 40];
-    gpu[..16].copy_from_slice(&a.victim.gpus.uuid);
-    request(fd, 37, &mut gpu, 36)?;
-    Ok(fd)
+    let space = a.prepare("a UVM file", uvm::Space::open(&a.folder))?;
+    a.prepare("the GPU in UVM", space.register_gpu(&a.victim.gpus.uuid))?;
+    Ok(space.fd)
 }
 
 /// A UVM request; the status is at `at`.
@@ -352,21 +329,22 @@ fn uvm_channel(a: &Attacker) -> Verdict {
 
 fn uvm_map(a: &Attacker) -> Verdict {
     let fd = uvm_file(a)?;
-    let mut space = uvm::space_params();
-    told(a.client.alloc(rm::DEVICE_HANDLE, OWN, 0x90f1, &mut space))?;
+    a.space(OWN, &mut uvm::space_params())?;
     let mut space = [0; 32];
     space[..16].copy_from_slice(&a.victim.gpus.uuid);
     put_u32(&mut space, 20, a.client.handle);
     put_u32(&mut space, 24, OWN);
-    request(fd, 25, &mut space, 28)?;
+    let registered = request(fd, 25, &mut space, 28);
+    a.prepare("the address space in UVM", registered)?;
     let (base, length) = (0x20_0000_0000, 2 * MIB);
     let mut range = [0; 24];
     put_u64(&mut range, 0, base);
     put_u64(&mut range, 8, length);
-    request(fd, 73, &mut range, 16)?;
+    a.prepare("a range in UVM", request(fd, 73, &mut range, 16))?;
     let memory = (a.victim.client, victims::MEMORY);
     let params = uvm::map_params((base, length), &a.victim.gpus.uuid, memory);
-    let mut params = params.ok_or("this driver's parameters are not known")?;
+    let params = params.ok_or("this driver's are not known");
+    let mut params = a.prepare("the parameters of UVM", params)?;
     let status_at = params.len() - 4;
     request(fd, 33, &mut params, status_at)
 }

@@ -227,7 +227,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         Sign::Share,
         |a| {
             let channel = a.channel()?;
-            a.control(OWN, 0xa06c_0101, &mut [1, 0, 0])?;
+            a.prepare("the group's schedule", a.schedule(OWN, false))?;
             a.alloc(channel, OWN + 2, 0xcbc0, &mut [0; 16])
         },
     ),
@@ -268,7 +268,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         "kernel_channel_group_api.c:kchangrpapiCtrlCmdGpFifoSchedule_IMPL",
         Driver::Passes,
         Sign::Told,
-        |a| a.control(a.group()?, 0xa06c_0101, &mut [1, 1, 0]),
+        |a| a.schedule(a.group()?, true),
     ),
     attack(
         "registers by way of a debugger (EXEC_REG_OPS)",

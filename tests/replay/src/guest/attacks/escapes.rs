@@ -133,14 +133,9 @@ fn heap_info(a: &Attacker) -> Verdict {
 }
 
 fn map_doorbell(a: &Attacker) -> Verdict {
-    told(
-        a.client
-            .alloc(rm::SUBDEVICE_HANDLE, OWN, rm::USERMODE, &mut [1, 0]),
-    )?;
-    told(
-        a.client
-            .alloc(rm::DEVICE_HANDLE, OWN + 1, 0x90f1, &mut [0; 56]),
-    )?;
+    let made = a.alloc(rm::SUBDEVICE_HANDLE, OWN, rm::USERMODE, &mut [1, 0]);
+    a.prepare("doorbells", made)?;
+    a.space(OWN + 1, &mut [0; 56])?;
     let mut outer = [0; 64];
     for (at, value) in [
         (0, a.client.handle),
@@ -191,15 +186,17 @@ fn adapter(a: &Attacker) -> Verdict {
 }
 
 fn register_null(a: &Attacker) -> Verdict {
-    let gpu = open(&format!("{}/nvidia{}", a.folder, super::scene::GPU))?;
-    register(gpu, open("/dev/null")?)
+    let gpu = open(&format!("{}/nvidia{}", a.folder, super::scene::GPU));
+    let gpu = a.prepare("a file of the GPU", gpu)?;
+    register(gpu, a.prepare("/dev/null", open("/dev/null"))?)
 }
 
 /// A client of a control file that was bound to another one belongs to that one. It is still there
 /// when its own file is closed, with all that it has.
 fn outlived(a: &Attacker) -> Verdict {
     let control = format!("{}/nvidiactl", a.folder);
-    let (file, owner) = (open(&control)?, open(&control)?);
+    let file = a.prepare("a control file", open(&control))?;
+    let owner = a.prepare("another control file", open(&control))?;
     let bound = register(file, owner).and_then(|()| {
         let client = rm::alloc(file, 0, 0, 0, rm::ROOT, &mut []);
         client.map_err(|failure| failure.to_string())
@@ -228,11 +225,12 @@ fn open(path: &str) -> Result<i32, String> {
 /// A request of UVM's with zeros, on an address space of the attacker's own; the status is at `at`.
 fn uvm_request(a: &Attacker, cmd: u32, at: usize) -> Verdict {
     let path = format!("{}/nvidia-uvm", a.folder);
-    let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC).map_err(|e| format!("errno {e}"))?;
-    let failed = |e: i32| format!("errno {e}");
-    sys::ioctl(fd, crate::layout::UVM_INITIALIZE, &mut [0; 16]).map_err(failed)?;
+    let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC);
+    let fd = a.prepare("a UVM file", fd)?;
+    let begun = sys::ioctl(fd, crate::layout::UVM_INITIALIZE, &mut [0; 16]);
+    a.prepare("UVM_INITIALIZE", begun)?;
     let mut params = [0; 64];
-    sys::ioctl(fd, cmd, &mut params).map_err(failed)?;
+    sys::ioctl(fd, cmd, &mut params).map_err(|e| format!("errno {e}"))?;
     match u32_at(&params, at) {
         0 => Ok(()),
         status => Err(format!("status {status:#x}")),

@@ -3,8 +3,6 @@
 
 use super::{
     attack::attacks,
-    clients::event_key,
-    holes::{space, NEW},
     scene::{told, Attacker, MIB, OWN},
 };
 use crate::{
@@ -65,20 +63,21 @@ fn page_of_other_kind(a: &Attacker) -> Verdict {
     const KIND_OF_RANGE: u32 = 1 << 3;
     const SPACE: u32 = OWN + 3;
     let object = a.compute()?;
-    space(a, SPACE, (NEW, 0))?;
+    a.space(SPACE, &mut [0; 56])?;
     map(a, (object, SPACE), 4096, KIND_OF_RANGE).map(drop)
 }
 
 fn shared_page(a: &Attacker) -> Verdict {
-    a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0xde, &mut [0; 8])?;
-    space(a, OWN + 1, (NEW, 0))?;
+    let made = a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0xde, &mut [0; 8]);
+    a.prepare("an object of shared data", made)?;
+    a.space(OWN + 1, &mut [0; 56])?;
     map(a, (OWN, OWN + 1), 4096, 0).map(drop)
 }
 
 fn stale_translation(a: &Attacker) -> Verdict {
-    told(a.client.memory(OWN, 2 * MIB))?;
-    space(a, OWN + 1, (NEW, 0))?;
-    let address = map(a, (OWN, OWN + 1), 2 * MIB, 0)?;
+    a.memory(OWN, 2 * MIB)?;
+    a.space(OWN + 1, &mut [0; 56])?;
+    let address = a.prepare("a mapping", map(a, (OWN, OWN + 1), 2 * MIB, 0))?;
     let mut outer = [0; 48];
     for (at, value) in [
         (0, a.client.handle),
@@ -96,8 +95,8 @@ fn stale_translation(a: &Attacker) -> Verdict {
 
 /// The memory is freed while it is mapped.
 fn read_only(a: &Attacker) -> Verdict {
-    told(a.client.memory(OWN, 2 * MIB))?;
-    space(a, OWN + 1, (NEW, 0))?;
+    a.memory(OWN, 2 * MIB)?;
+    a.space(OWN + 1, &mut [0; 56])?;
     // NVOS46_FLAGS_ACCESS_READ_ONLY.
     map(a, (OWN, OWN + 1), 2 * MIB, 1)?;
     told(a.client.free(OWN))
@@ -105,7 +104,7 @@ fn read_only(a: &Attacker) -> Verdict {
 
 /// The session has its memory by a pointer, which is used when it ends.
 fn encoder_session(a: &Attacker) -> Verdict {
-    told(a.client.system_page(OWN))?;
+    a.prepare("a page of host memory", a.client.system_page(OWN))?;
     let mut params = [0; 20];
     // NVA0BC_ALLOC_PARAMS_VER_1.
     put_u32(&mut params, 12, 1);
@@ -123,14 +122,16 @@ fn register(a: &Attacker, number: u32) -> Verdict {
 }
 
 fn for_itself(a: &Attacker) -> Verdict {
-    a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0x503c, &mut [0; 4])?;
+    let made = a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0x503c, &mut [0; 4]);
+    a.prepare("peer memory", made)?;
     register(a, OWN)
 }
 
 /// Numbers that are no object's: the driver keeps a record of each.
 fn registrations(a: &Attacker) -> Verdict {
     const RECORDS: u32 = 20_000;
-    a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0x503c, &mut [0; 4])?;
+    let made = a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0x503c, &mut [0; 4]);
+    a.prepare("peer memory", made)?;
     for count in 0..RECORDS {
         register(a, OWN + 1 + count).map_err(|end| format!("{end} after {count}"))?;
     }
@@ -141,10 +142,11 @@ fn registrations(a: &Attacker) -> Verdict {
 const SURFACE: u32 = OWN + 5;
 
 fn surface(a: &Attacker) -> Verdict {
-    told(a.client.system_page(OWN))?;
+    a.prepare("a page of host memory", a.client.system_page(OWN))?;
     let mut params = [0; 16];
     put_u32(&mut params, 0, OWN);
-    a.alloc(rm::SUBDEVICE_HANDLE, SURFACE, 0xda, &mut params)
+    let made = a.alloc(rm::SUBDEVICE_HANDLE, SURFACE, 0xda, &mut params);
+    a.prepare("a surface of semaphores", made)
 }
 
 /// A queue of so many operations, and memory for its notes.
@@ -162,7 +164,7 @@ fn large_queue(a: &Attacker) -> Verdict {
 }
 
 fn notes_in_video_memory(a: &Attacker) -> Verdict {
-    told(a.client.memory(OWN + 1, 2 * MIB))?;
+    a.memory(OWN + 1, 2 * MIB)?;
     queue(a, 1, OWN + 1)
 }
 
@@ -171,7 +173,7 @@ fn bonds(a: &Attacker) -> Verdict {
     const GROUP: u32 = OWN + 1;
     const CHANNELS: u32 = 2500;
     surface(a)?;
-    told(a.client.channel_group(GROUP, rm::COMPUTE))?;
+    a.group_on(GROUP, rm::COMPUTE)?;
     for channel in (OWN + 16..).take(CHANNELS as usize) {
         told(a.client.channel(GROUP, channel))?;
         let mut params = [0; 40];
@@ -185,7 +187,7 @@ fn bonds(a: &Attacker) -> Verdict {
 
 /// A context over video memory that is mapped for the kernel (`NVOS03_FLAGS_TYPE_NOTIFIER`).
 fn kernel_mapping(a: &Attacker) -> Verdict {
-    told(a.client.memory(OWN, 2 * MIB))?;
+    a.memory(OWN, 2 * MIB)?;
     let mut params = [0; 32];
     // And no hash table.
     put_u32(&mut params, 4, 1 << 20 | 1 << 29);
@@ -220,8 +222,8 @@ fn debugger(a: &Attacker) -> Verdict {
 /// stands for a subdevice, and the class is the number of a piece of memory.
 fn event_as_context(a: &Attacker) -> Verdict {
     const KEY: u32 = 5;
-    event_key(a, 206, a.client.handle, KEY)?;
-    told(a.client.memory(layout::CLASS_OS_EVENT, 2 * MIB))?;
+    a.event_key(KEY)?;
+    a.memory(layout::CLASS_OS_EVENT, 2 * MIB)?;
     let mut outer = [0; 56];
     for (at, value) in [
         (0, a.client.handle),

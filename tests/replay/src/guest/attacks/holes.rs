@@ -64,7 +64,7 @@ fn fabric_forgotten(a: &Attacker) -> Verdict {
 /// Two clients whose devices share each other's addresses, which one then needs.
 fn circle(a: &Attacker) -> Verdict {
     let ctl = a.client.ctl;
-    let client = || rm::alloc(ctl, 0, 0, 0, rm::ROOT, &mut []).map_err(|e| e.to_string());
+    let client = || a.prepare("a client", rm::alloc(ctl, 0, 0, 0, rm::ROOT, &mut []));
     let (one, other) = (client()?, client()?);
     for (own, shared) in [(one, other), (other, one)] {
         let mut params = [0; 56];
@@ -98,7 +98,7 @@ fn map_of_places(a: &Attacker) -> Verdict {
         match a.alloc(rm::DEVICE_HANDLE, OWN, rm::VIDEO_MEMORY, &mut params) {
             Ok(()) => {
                 given += 1;
-                told(a.client.free(OWN))?;
+                a.prepare("the memory's end", a.client.free(OWN))?;
             }
             Err(how) => refused = Some(how),
         }
@@ -147,8 +147,8 @@ fn localized(a: &Attacker) -> Verdict {
 }
 
 fn absent_context(a: &Attacker) -> Verdict {
-    told(a.client.channel_group(OWN, SEC2))?;
-    told(a.client.channel(OWN, OWN + 1))?;
+    a.group_on(OWN, SEC2)?;
+    a.channel_in(OWN, OWN + 1)?;
     let mut params = [0; 16];
     put_u32(&mut params, 0, OWN + 1);
     a.control(rm::SUBDEVICE_HANDLE, 0x2080_3125, &mut params)
@@ -157,7 +157,8 @@ fn absent_context(a: &Attacker) -> Verdict {
 /// An object of shared data changes what it wants of them.
 fn wishes(a: &Attacker) -> Verdict {
     const CHANGES: u32 = 1000;
-    a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0xde, &mut [0; 8])?;
+    let made = a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0xde, &mut [0; 8]);
+    a.prepare("an object of shared data", made)?;
     for count in 0..CHANGES {
         let mut wanted = [0; 8];
         put_u32(&mut wanted, 0, 1 << (count % 2));
@@ -170,9 +171,9 @@ fn wishes(a: &Attacker) -> Verdict {
 /// Peers that are one GPU. The driver sees that when it has waited with its lock.
 fn lock_of_all(a: &Attacker) -> Verdict {
     const ENABLE_PEER_ACCESS: u32 = 29;
-    let space = uvm::Space::open(&a.folder).map_err(|e| e.to_string())?;
+    let space = a.prepare("a UVM file", uvm::Space::open(&a.folder))?;
     let uuid = a.victim.gpus.uuid;
-    told(space.register_gpu(&uuid))?;
+    a.prepare("the GPU in UVM", space.register_gpu(&uuid))?;
     let mut params = [0; 36];
     params[..16].copy_from_slice(&uuid);
     params[16..32].copy_from_slice(&uuid);

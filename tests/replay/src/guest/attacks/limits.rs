@@ -76,10 +76,7 @@ fn known_by_flag(attacker: &Attacker) -> Verdict {
 }
 
 fn events(attacker: &Attacker) -> Verdict {
-    let mut key = [0; 16];
-    put_u32(&mut key, 0, attacker.client.handle);
-    put_u32(&mut key, 8, KEY);
-    attacker.escape(206, &mut key, 12)?;
+    attacker.event_key(KEY)?;
     many(EVENTS, "events", |count| {
         let mut params = [0; 24];
         put_u32(&mut params, 0, attacker.client.handle);

@@ -37,7 +37,9 @@ attacks! {
     "the host's other GPUs (GET_PROBED_IDS)": "client_resource.c:cliresCtrlCmdGpuGetProbedIds_IMPL",
         Passes, Told, |a| {
             let mut ids = [0; 384];
-            a.control(a.client.handle, 0x214, &mut ids)?;
+            // Branches before 580 have 64 of them.
+            let client = a.client.handle;
+            a.control_as_sized(client, client, 0x214, &mut ids)?;
             found((0..96).any(|id| u32_at(&ids, id * 4) == a.victim.gpus.other.0))
         };
     "another's processes (GPU_GET_PIDS)": "subdevice_ctrl_gpu_kernel.c:subdeviceCtrlCmdGpuGetPids_IMPL",

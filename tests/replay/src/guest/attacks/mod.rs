@@ -161,7 +161,7 @@ fn calls() -> impl Iterator<Item = &'static Attack> {
 
 /// Those of an attacker whose instance has all capabilities.
 fn granted() -> impl Iterator<Item = &'static Attack> {
-    granted::ATTACKS.iter()
+    granted::ATTACKS.iter().chain(channels::GRANTED)
 }
 
 /// Those that say themselves how they were refused.

@@ -2,6 +2,8 @@
 //! The attacker and the victim.
 
 use std::{
+    cell::RefCell,
+    fmt::Display,
     io::{Read, Write},
     os::unix::net::UnixStream,
     sync::OnceLock,
@@ -13,6 +15,7 @@ use super::{rest::NAMED, seen::State, victims};
 use crate::{
     bytes::{put_u32, put_u64, u32_at, u64_at},
     control::{folder, Control},
+    facts,
     guest::{process::spawn, rm, tools::Verdict, uvm},
     layout, sys,
 };
@@ -248,12 +251,75 @@ pub(super) struct Attacker {
     pub(super) folder: String,
     /// Its knowledge of the victim.
     pub(super) victim: Known,
+    /// A step before the attack that failed: nothing was attacked.
+    unprepared: RefCell<Option<String>>,
 }
 
+/// `RM_GSS_LEGACY_MASK`: a control for the firmware, which the driver hands on.
+const GSS_LEGACY: u32 = 0x8000;
+/// The driver's status for parameters of another size than a control has.
+const INVALID_PARAM_STRUCT: u32 = 0x3a;
+
 impl Attacker {
+    /// Takes the result of a step before the attack. The attack has not failed as it should if this
+    /// step does, so that is noted.
+    pub(super) fn prepare<T, E: Display>(
+        &self,
+        step: &str,
+        result: Result<T, E>,
+    ) -> Result<T, String> {
+        result.map_err(|e| {
+            let why = format!("not prepared, {step}: {e}");
+            self.unprepared.borrow_mut().get_or_insert(why).clone()
+        })
+    }
+
     /// RM_CONTROL on its own client.
     pub(super) fn control(&self, object: u32, cmd: u32, params: &mut [u8]) -> Verdict {
-        told(self.client.control(object, cmd, params))
+        self.control_of(self.client.handle, object, cmd, params)
+    }
+
+    /// The same on any client. Parameters of a wrong size would be refused for that alone.
+    pub(super) fn control_of(
+        &self,
+        client: u32,
+        object: u32,
+        cmd: u32,
+        params: &mut [u8],
+    ) -> Verdict {
+        let known = facts::control_size(cmd).is_none_or(|size| {
+            // Of these the driver takes any size, up to that one.
+            let is_free = cmd & GSS_LEGACY != 0 && params.len() < size;
+            is_free || size == params.len()
+        });
+        match rm::control(self.client.ctl, client, object, cmd, params) {
+            Err(rm::Failure::Status(INVALID_PARAM_STRUCT)) => {
+                self.prepare("size of the parameters", Err("refused"))
+            }
+            _ if !known => self.prepare("size of the parameters", Err("not this branch's")),
+            answer => told(answer),
+        }
+    }
+
+    /// The same with the parameters' beginning that the driver's branch has.
+    pub(super) fn control_as_sized(
+        &self,
+        client: u32,
+        object: u32,
+        cmd: u32,
+        params: &mut [u8],
+    ) -> Verdict {
+        let size = facts::control_size(cmd).ok_or("this branch has no such control");
+        let size = self.prepare("size of the parameters", size)?;
+        let params = params.get_mut(..size).ok_or("too few bytes");
+        let params = self.prepare("size of the parameters", params)?;
+        self.control_of(client, object, cmd, params)
+    }
+
+    /// GPFIFO_SCHEDULE of a group. Branches before 580 have no third byte, `bSkipEnable`.
+    pub(super) fn schedule(&self, group: u32, skip_submit: bool) -> Verdict {
+        let mut params = [1, u8::from(skip_submit), 0];
+        self.control_as_sized(self.client.handle, group, 0xa06c_0101, &mut params)
     }
 
     /// An escape on its control file.
@@ -266,22 +332,60 @@ impl Attacker {
         told(self.client.alloc(parent, handle, class, params))
     }
 
-    /// A channel group of its own.
+    /// A channel group of its own, before the attack; as are those below.
     pub(super) fn group(&self) -> Result<u32, String> {
-        told(self.client.channel_group(OWN, rm::COMPUTE))?;
+        self.group_on(OWN, rm::COMPUTE)?;
         Ok(OWN)
+    }
+
+    /// The same on any engine.
+    pub(super) fn group_on(&self, handle: u32, engine: u32) -> Verdict {
+        self.prepare("a group", self.client.channel_group(handle, engine))
     }
 
     /// A channel in a group of its own.
     pub(super) fn channel(&self) -> Result<u32, String> {
-        told(self.client.channel(self.group()?, OWN + 1))?;
+        self.channel_in(self.group()?, OWN + 1)?;
         Ok(OWN + 1)
+    }
+
+    /// The same in any group.
+    pub(super) fn channel_in(&self, group: u32, handle: u32) -> Verdict {
+        self.prepare("a channel", self.client.channel(group, handle))
     }
 
     /// A compute object on a channel of its own.
     pub(super) fn compute(&self) -> Result<u32, String> {
-        self.alloc(self.channel()?, OWN + 2, 0xcbc0, &mut [0; 16])?;
+        let channel = self.channel()?;
+        let made = self.alloc(channel, OWN + 2, 0xcbc0, &mut [0; 16]);
+        self.prepare("a compute object", made)?;
         Ok(OWN + 2)
+    }
+
+    /// Video memory.
+    pub(super) fn memory(&self, handle: u32, bytes: u64) -> Verdict {
+        let made = self.client.memory(handle, bytes);
+        self.prepare("memory", made).map(drop)
+    }
+
+    /// An address space.
+    pub(super) fn space(&self, handle: u32, params: &mut [u8; 56]) -> Verdict {
+        let made = self.alloc(rm::DEVICE_HANDLE, handle, uvm::VA_SPACE, params);
+        self.prepare("an address space", made)
+    }
+
+    /// The key of events of this descriptor.
+    pub(super) fn event_key(&self, fd: u32) -> Verdict {
+        let made = self.os_event(206, self.client.handle, fd);
+        self.prepare("a key of events", made)
+    }
+
+    /// NV_ESC_ALLOC_OS_EVENT or NV_ESC_FREE_OS_EVENT, as an attack or before it.
+    pub(super) fn os_event(&self, nr: u32, client: u32, fd: u32) -> Verdict {
+        let mut outer = [0; 16];
+        put_u32(&mut outer, 0, client);
+        put_u32(&mut outer, 8, fd);
+        self.escape(nr, &mut outer, 12)
     }
 }
 
@@ -319,6 +423,7 @@ pub(super) fn run(
             client,
             folder,
             victim: known,
+            unprepared: RefCell::new(None),
         };
         if signal(&mut theirs)
             .and_then(|()| wait(&mut theirs))
@@ -326,9 +431,11 @@ pub(super) fn run(
         {
             return 3;
         }
-        let text = match attack(&attacker) {
-            Ok(()) => "ok".to_owned(),
-            Err(how) => format!("no{how}"),
+        let told = attack(&attacker);
+        let text = match (attacker.unprepared.take(), told) {
+            (Some(why), _) => format!("un{why}"),
+            (None, Ok(())) => "ok".to_owned(),
+            (None, Err(how)) => format!("no{how}"),
         };
         let length = u16::try_from(text.len()).unwrap_or(0).to_le_bytes();
         let sent = theirs
@@ -356,9 +463,10 @@ fn watch(end: &mut UnixStream, victim: &Victim) -> Result<(Verdict, State, State
     let after = victim.state()?;
     signal(end)?;
     let text = String::from_utf8_lossy(&text);
-    let told = match text.strip_prefix("no") {
-        Some(how) => Err(how.to_owned()),
-        None => Ok(()),
-    };
-    Ok((told, before, after))
+    match text.split_at_checked(2) {
+        Some(("ok", "")) => Ok((Ok(()), before, after)),
+        Some(("no", how)) => Ok((Err(how.to_owned()), before, after)),
+        Some(("un", why)) => Err(why.to_owned()),
+        _ => Err(format!("the attacker said {text:?}")),
+    }
 }
