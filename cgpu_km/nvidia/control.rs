@@ -121,14 +121,18 @@ impl ControlEntry {
 impl Care {
     /// Whether no program may see the parameters while the driver has them: a report on all GPUs or
     /// processes or on a GPU's whole memory, which is cut down before the program can read it, or
-    /// a word that the module has put there.
+    /// a word that the module has put there. Nor can it write the status then, by which a count may
+    /// be lowered.
     ///
     /// None of these controls has an address among its parameters, but for [`FbReport::Info`] that
     /// of its list.
     pub const fn is_unseen(self) -> bool {
         match self {
             Self::Gpus(names) => names.given().is_empty(),
-            Self::Processes(ProcessNames::Listed) | Self::Memory(_) | Self::Preemption => true,
+            Self::Processes(ProcessNames::Listed)
+            | Self::Memory(_)
+            | Self::Preemption
+            | Self::Bound(_) => true,
             // It reports on what it is given alone.
             Self::Processes(ProcessNames::Given) => false,
             Self::Plain
@@ -138,7 +142,6 @@ impl Care {
             | Self::Schedule
             | Self::OneGpu
             | Self::AddressSpace
-            | Self::Bound(_)
             | Self::Statistics
             | Self::Poll
             | Self::Firmware

@@ -241,7 +241,8 @@ fn pass_while_named(
     returned
 }
 
-/// The same as [`pass`], for a channel's bond to a surface of semaphores.
+/// The same as [`pass`], for a channel's bond to a surface of semaphores. Its answer may lower a
+/// count, so no program sees it before it is believed ([`Care::is_unseen`]).
 #[inline(never)] // As `pass_while_named`.
 fn pass_bond(
     call: &mut impl Call,

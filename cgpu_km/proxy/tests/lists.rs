@@ -376,3 +376,24 @@ fn process_memory_is_told_for_own_alone() {
     let expected = [(OTHER_PID, none.clone()), (OWN_PID, own), (NO_PID, none)];
     assert_eq!(told, expected);
 }
+
+#[test]
+fn memory_reports_show_limit_and_rest() {
+    let mut program = Program::with_subdevice(8 * GIB);
+    assert_eq!(program.memory(0x5c00_0010, GIB), 0);
+    program.driver = Box::new(|parts| {
+        for i in 0..3 {
+            put32(parts[1].bytes, 4 + 8 * i + 4, 147_221_504);
+        }
+        0
+    });
+    let mut params = words(1028, &[(0, 3)]);
+    for (i, index) in [0x16, 0x08, 0x09].into_iter().enumerate() {
+        put32(&mut params, 4 + 8 * i, index);
+    }
+    assert_eq!(control(&mut program, CLIENT, 0x2080_1303, &params), 0);
+    let told = program.at(PARAMS);
+    assert_eq!(get32(told, 8), 7 << 20, "free, KiB");
+    assert_eq!(get32(told, 16), 8 << 20, "total, KiB");
+    assert_eq!(get32(told, 24), 8 << 20, "heap, KiB");
+}

@@ -129,3 +129,21 @@ fn bound_channels_count_as_objects() {
     assert_eq!(program.free(SURFACE), 0);
     assert_eq!(objects(&program), before - 1);
 }
+
+#[test]
+fn forged_answer_lowers_no_count() {
+    let mut program = with_surface(Branch::R580);
+    let before = objects(&program);
+    // The driver binds it, and another thread writes that it has not.
+    program.forged = Some(NvStatus::NV_ERR_NO_MEMORY);
+    bond(&mut program, BIND);
+    assert_eq!(objects(&program), before + RECORDS);
+    // The driver does not take it back, and another thread writes that it has.
+    program.driver = Box::new(|parts| {
+        put32(parts[0].bytes, 28, NvStatus::NV_ERR_INVALID_OBJECT.0);
+        0
+    });
+    program.forged = Some(NvStatus::NV_OK);
+    bond(&mut program, UNBIND);
+    assert_eq!(objects(&program), before + RECORDS);
+}
