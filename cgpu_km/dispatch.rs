@@ -77,7 +77,7 @@ impl<'a> TenantCall<'a, &Caller<'_>> {
 
 impl<C> Host for TenantCall<'_, C> {
     fn forward_on(&mut self, file: FileId, request: u32, parts: &mut [Part<'_>]) -> Returned {
-        let file = self.tenant.uvm_file(file).ok_or(Errno::EBADF)?;
+        let file = self.tenant.called_file(file).ok_or(Errno::EBADF)?;
         file.forward(request, parts).map_err(errno)
     }
 

@@ -96,8 +96,8 @@ pub(super) fn alloc(
     };
     let mut done = done(
         call,
-        &request,
-        &ticket,
+        asked.session,
+        (&request, &ticket),
         &answer,
         (outer, &structs.params.bytes),
     );
@@ -282,12 +282,13 @@ fn status_in(outer: &[u8]) -> Field<u32> {
 /// are what the driver left.
 fn done(
     call: &mut impl Call,
-    request: &Alloc,
-    ticket: &Ticket,
+    session: &Session,
+    (request, ticket): (&Alloc, &Ticket),
     answer: &DriverReply,
     (outer, params): (&[u8], &[u8]),
 ) -> Option<AllocDone> {
-    let is_made = answer.has_made(call, request.kind, request.client, ticket.handle());
+    let (client, object) = (request.client, ticket.handle());
+    let is_made = answer.has_made_on(call, session, request.kind, (client, object));
     is_made.then(|| AllocDone {
         object: ObjectHandle(H_OBJECT_NEW.get(outer).unwrap_or(0)),
         bytes: match request.kind {

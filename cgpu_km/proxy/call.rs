@@ -118,8 +118,8 @@ pub trait Host {
         self.accounting(|accounting| work(accounting))
     }
 
-    /// Issues `request` on a file that the tenant has open, as [`Call::forward`] with
-    /// [`Route::Caller`] does.
+    /// Issues `request` on a control file or UVM's that the tenant has open, as [`Call::forward`]
+    /// with [`Route::Caller`] does. A file of another role is as one that is closed.
     /// It fails as that does, and with `EBADF` when the file is closed.
     fn forward_on(&mut self, file: FileId, request: u32, parts: &mut [Part<'_>]) -> Returned;
 }

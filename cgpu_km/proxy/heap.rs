@@ -381,7 +381,8 @@ fn charged<C: Call>(
         call.end_mappings(number);
         call.accounting(|accounting| accounting.end_shown(number));
     }
-    let is_made = answer.has_made(call, request.kind, request.client, object);
+    let (kind, client) = (request.kind, request.client);
+    let is_made = answer.has_made_on(call, asked.session, kind, (client, object));
     let done = is_made.then(|| AllocDone {
         object,
         bytes: match (request.kind, places.size) {

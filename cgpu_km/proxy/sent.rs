@@ -2,7 +2,7 @@
 //! Calls of the driver, and what of its answers is believed.
 
 use super::{
-    call::{Call, Errno, Returned, Route},
+    call::{Call, Errno, Returned, Role, Route, Session},
     part::Part,
     stop::{get, set},
 };
@@ -42,8 +42,8 @@ impl DriverReply {
     /// A status is an output: threads of the program can overwrite it before we read it. "Made" is
     /// believed, because it can only raise what is charged. "Refused" is verified: the object is
     /// freed, whether it is there or not, so the driver has none that the accounting does not know.
-    /// A program cannot stop that call, but can be killed before it. Then the object counts as made
-    /// until its client goes.
+    /// A program cannot stop that call, but can be killed before it, or close the control file of
+    /// the client. Then the object counts as made until its client goes.
     ///
     /// So every object counts against its limit. A client is found by its number instead
     /// ([`super::clients`]).
@@ -54,6 +54,26 @@ impl DriverReply {
         client: ClientHandle,
         object: ObjectHandle,
     ) -> bool {
+        self.is_made(kind, || is_freed(call, client, object))
+    }
+
+    /// The same for a call on a file of whatever role. On a GPU's file the driver makes memory and
+    /// events, but frees nothing (`NV_CTL_DEVICE_ONLY` in `RmIoctl()`, escape.c). So the object is
+    /// freed through the control file that its client was made on.
+    pub(super) fn has_made_on(
+        &self,
+        call: &mut impl Call,
+        session: &Session,
+        kind: Kind,
+        (client, object): (ClientHandle, ObjectHandle),
+    ) -> bool {
+        match session.role {
+            Role::Gpu(_) => self.is_made(kind, || is_freed_elsewhere(call, client, object)),
+            Role::Control | Role::Uvm => self.has_made(call, kind, client, object),
+        }
+    }
+
+    fn is_made(&self, kind: Kind, is_freed: impl FnOnce() -> bool) -> bool {
         match (self.returned, self.status) {
             // The driver was not reached.
             (Err(_), _) => false,
@@ -62,7 +82,7 @@ impl DriverReply {
             // If that is true, the object of that handle may have come out of a descriptor, and is
             // not to be freed.
             (Ok(0), Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME)) => true,
-            _ => !is_freed(call, client, object),
+            _ => !is_freed(),
         }
     }
 }
@@ -88,13 +108,34 @@ pub(super) fn without<E: From<Errno>>(
 
 /// Frees an object that may not be there, and tells whether the driver got to it. (The driver
 /// answers that there is no such object with success, too.)
+///
+/// Through the file of the call, which has to be a control file.
 pub(super) fn is_freed(call: &mut impl Call, client: ClientHandle, object: ObjectHandle) -> bool {
+    frees(client, object, |code, bytes| plain(call, code, bytes))
+}
+
+/// As [`is_freed`], through the control file that the client was made on.
+fn is_freed_elsewhere(call: &mut impl Call, client: ClientHandle, object: ObjectHandle) -> bool {
+    let Some(file) = call.look(|accounting| accounting.client_file(client)) else {
+        return false;
+    };
+    frees(client, object, |code, bytes| {
+        call.forward_on(file, code, &mut [Part::argument(bytes)])
+    })
+}
+
+/// Whether `send` reaches the driver with a free of an object.
+fn frees(
+    client: ClientHandle,
+    object: ObjectHandle,
+    send: impl FnOnce(u32, &mut [u8]) -> Returned,
+) -> bool {
     use nvos::nvos00;
     let mut bytes = [0; nvos00::SIZE];
     let filled = nvos00::H_ROOT.set(&mut bytes, client.0).is_some()
         && nvos00::H_OBJECT_OLD.set(&mut bytes, object.0).is_some();
     match nvos::request_code(Escape::RmFree.nr(), nvos00::SIZE) {
-        Some(code) if filled => plain(call, code, &mut bytes) == Ok(0),
+        Some(code) if filled => send(code, &mut bytes) == Ok(0),
         _ => false,
     }
 }

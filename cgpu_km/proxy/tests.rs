@@ -54,6 +54,8 @@ const ELSEWHERE: i32 = 17;
 struct Seen {
     request: u32,
     route: Route,
+    /// The file, if it was not that of the call.
+    on: Option<FileId>,
     parts: Vec<Vec<u8>>,
 }
 
@@ -150,8 +152,11 @@ impl Program {
 
 impl Host for Program {
     fn forward_on(&mut self, file: FileId, request: u32, parts: &mut [Part<'_>]) -> Returned {
-        assert_eq!(file, UVM.file, "the only UVM file");
-        self.forward(request, parts, Route::Caller)
+        assert!(file == UVM.file || file == CONTROL.file);
+        let at = self.seen.len();
+        let returned = self.forward(request, parts, Route::Caller);
+        self.seen[at].on = Some(file);
+        returned
     }
 
     fn end_mappings(&mut self, file: FileId) {
@@ -248,6 +253,7 @@ impl Call for Program {
             self.seen.push(Seen {
                 request,
                 route,
+                on: None,
                 parts: parts.iter().map(|p| p.bytes.to_vec()).collect(),
             });
             let returned = (self.driver)(parts);

@@ -64,9 +64,9 @@ impl TenantNode {
     pub fn open(self: &Arc<Self>, handle: &OpenFile) -> Result<TenantFile> {
         let mut state = self.tenant().state.lock();
         let id = FileId(NEXT_FILE.fetch_add(1, Relaxed));
-        let is_uvm = matches!(**self, Self::Uvm(_));
-        if is_uvm {
-            state.uvm_files.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        let is_called = !matches!(**self, Self::Gpu(_));
+        if is_called {
+            state.called_files.reserve(1, GFP_KERNEL_ACCOUNT)?;
         }
         let gpu = self.gpu();
         self.door(&mut state).ok_or(ENODEV)?.enter()?;
@@ -77,9 +77,11 @@ impl TenantNode {
             // As nvidia_open() and uvm_open() where there is no memory for the file.
             return Err(ENOMEM);
         }
-        if is_uvm {
-            // Room was made above.
-            let _ = state.uvm_files.push_within_capacity((id, handle.clone()));
+        if is_called {
+            // Room was made above. Numbers grow, because they are given under the tenant's lock.
+            let _ = state
+                .called_files
+                .push_within_capacity((id, handle.clone()));
         }
         Ok(TenantFile {
             id,
@@ -237,8 +239,8 @@ impl TenantFile {
     /// It is closed, and the driver's `release` has run.
     pub fn close(self) {
         let handle = self.tenant().with_state(|state| {
-            let place = state.uvm_files.iter().position(|(id, _)| *id == self.id);
-            let handle = place.and_then(|place| state.uvm_files.remove(place).ok());
+            let place = state.place_of_called(self.id);
+            let handle = place.and_then(|place| state.called_files.remove(place).ok());
             let shown = state.place_of_shown(self.id).ok();
             let shown = shown.and_then(|place| state.shown_files.remove(place).ok());
             // The driver has freed the clients that were made on the file.

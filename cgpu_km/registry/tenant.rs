@@ -73,8 +73,9 @@ pub(super) struct TenantState {
     pub(super) uvm: Door,
     /// In the order of the GPUs' minors.
     shares: KVec<TenantShare>,
-    /// Open files of the UVM node, for calls on them from elsewhere.
-    pub(super) uvm_files: KVec<(FileId, OpenFile)>,
+    /// Open files of the control and UVM nodes, for calls on them from elsewhere, in the order of
+    /// their numbers.
+    pub(super) called_files: KVVec<(FileId, OpenFile)>,
     /// Open files that show objects, or did, in the order of their numbers.
     pub(super) shown_files: KVVec<(FileId, OpenFile)>,
 }
@@ -127,7 +128,7 @@ impl Tenant {
                     control,
                     uvm,
                     shares: KVec::new(),
-                    uvm_files: KVec::new(),
+                    called_files: KVVec::new(),
                     shown_files: KVVec::new(),
                 }),
             }),
@@ -284,10 +285,10 @@ impl Tenant {
         drop(shadow);
     }
 
-    /// One of its open UVM files.
-    pub fn uvm_file(&self, id: FileId) -> Option<OpenFile> {
+    /// One of its open control or UVM files.
+    pub fn called_file(&self, id: FileId) -> Option<OpenFile> {
         let state = self.state.lock();
-        let (_, handle) = state.uvm_files.iter().find(|(file, _)| *file == id)?;
+        let (_, handle) = state.called_files.get(state.place_of_called(id)?)?;
         Some(handle.clone())
     }
 
@@ -505,6 +506,14 @@ impl MemoryView for Tenant {
 }
 
 impl TenantState {
+    /// The place of a file among those on which calls are made from elsewhere.
+    pub(super) fn place_of_called(&self, id: FileId) -> Option<usize> {
+        let found = self
+            .called_files
+            .binary_search_by_key(&id.0, |(file, _)| file.0);
+        found.ok()
+    }
+
     /// The place of a file among those that show objects, or the place where it would be.
     pub(super) fn place_of_shown(&self, id: FileId) -> core::result::Result<usize, usize> {
         self.shown_files

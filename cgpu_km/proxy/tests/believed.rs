@@ -3,12 +3,15 @@
 //! program.
 
 use super::*;
+use crate::uapi::Limited;
 
 const MEMORY: u32 = 0x5c00_0010;
 const OTHER_FILE: Session = Session {
     file: FileId(9),
     role: Role::Control,
 };
+
+const NV_ESC_RM_ALLOC_MEMORY: u32 = 0xc038_4627;
 
 /// A driver that answers everything with `status`, at the place that an alloc (48 bytes) and a free
 /// (16 bytes) have for it, or with an errno.
@@ -38,6 +41,65 @@ fn object_reported_refused_is_freed() {
     assert_eq!((program.seen.len(), seen.request), (2, NV_ESC_RM_FREE));
     assert_eq!(get32(&seen.parts[0], 0), CLIENT);
     assert_eq!(get32(&seen.parts[0], 8), MEMORY);
+}
+
+/// Host memory, a registration and an event of an engine, as a GPU's file takes them: request,
+/// argument, and the place of the status.
+fn on_a_gpus_file(program: &mut Program) -> [(u32, Vec<u8>, usize); 3] {
+    let memory = |class: u32| {
+        let fields = [(0, CLIENT), (4, DEVICE), (8, MEMORY), (12, class)];
+        let mut outer = words(56, &fields);
+        put32(&mut outer, 16, 0x4000_1000);
+        put64(&mut outer, 24, 0x7000_0000);
+        put64(&mut outer, 32, MIB - 1);
+        (NV_ESC_RM_ALLOC_MEMORY, outer, 40)
+    };
+    program.put(PARAMS, &words(24, &[(8, 0x79), (12, 0x3800_000c)]));
+    let event = nvos64(CLIENT, SUBDEVICE, MEMORY, 0x79, PARAMS);
+    [memory(0x3e), memory(0x71), (NV_ESC_RM_ALLOC, event, 40)]
+}
+
+/// The figures that count it: objects, bytes of host memory, events.
+fn counted(program: &Program) -> [u64; 3] {
+    [Limited::Objects, Limited::HostMemory, Limited::Events].map(|what| {
+        program
+            .accounting
+            .limit_of(GPU, what)
+            .expect("a share")
+            .used
+    })
+}
+
+#[test]
+fn refused_on_a_gpus_file_is_freed() {
+    let mut program = Program::with_subdevice(GIB);
+    let before = counted(&program);
+    for (request, outer, status) in on_a_gpus_file(&mut program) {
+        program.driver = Box::new(move |parts| {
+            let at = if parts[0].bytes.len() == 16 {
+                12
+            } else {
+                status
+            };
+            put32(parts[0].bytes, at, NvStatus::NV_ERR_NO_MEMORY.0);
+            0
+        });
+        let told = program.call(&GPU_NODE, request, &outer, status);
+        assert_eq!(told, NvStatus::NV_ERR_NO_MEMORY.0);
+        let seen = program.seen.last().expect("freed");
+        // The GPU's file frees nothing.
+        assert_eq!(
+            (seen.request, seen.on),
+            (NV_ESC_RM_FREE, Some(CONTROL.file))
+        );
+        assert_eq!(get32(&seen.parts[0], 8), MEMORY);
+        assert_eq!(counted(&program), before);
+        // The handle is free again.
+        program.driver = Box::new(|_| 0);
+        assert_eq!(program.call(&GPU_NODE, request, &outer, status), 0);
+        assert_ne!(counted(&program), before);
+        assert_eq!(program.free(MEMORY), 0);
+    }
 }
 
 #[test]

@@ -9,19 +9,21 @@ use super::{
     mappings::{self, doorbell_file, map_doorbell, map_file, read, DOORBELL},
 };
 use crate::{
+    bytes::{put_u32, put_u64, u32_at},
     guest::{
         instance::Instance,
         process::spawn,
         rm,
         tools::{at, control, equal, fails, sys, RefusalsAllowed, Test, Verdict, GPU, MIB},
     },
-    sys as os,
+    layout, sys as os,
 };
 
 pub(super) const TESTS: &[Test] = &[
     ("limits: clients and objects, changed while in use", live),
     ("limits: a neighbour has its own", neighbours),
     ("limits: host memory, changed while in use", host_memory),
+    ("limits: memory that the driver refuses counts not", refused),
     ("limits: files, changed while in use", files),
     ("limits: mappings of registers", register_mappings),
     ("limits: after many refusals calls wait", waits),
@@ -29,6 +31,7 @@ pub(super) const TESTS: &[Test] = &[
 
 const OBJECT: u32 = 0x5C00_0100;
 const INSUFFICIENT_RESOURCES: u32 = 0x1a;
+const INVALID_ADDRESS: u32 = 0x1e;
 
 fn limit(instance: &Instance, what: Limited) -> Result<InstanceLimit, String> {
     let limits = sys("limits", control()?.limits(instance.name, GPU))?;
@@ -89,6 +92,38 @@ fn live() -> Verdict {
     for what in Limited::ALL {
         equal(what.name(), &limit(&instance, what)?.used, &0)?;
     }
+    Ok(())
+}
+
+/// A registration of no memory, on the GPU's file, on which the driver frees nothing.
+fn refused() -> Verdict {
+    let instance = Instance::new("refused", 256 * MIB)?;
+    let client = instance.client()?;
+    let before = limit(&instance, Limited::Objects)?.used;
+    // Twice, because the handle must be free again.
+    for _ in 0..2 {
+        let mut outer = [0; 56];
+        put_u32(&mut outer, 0, client.handle);
+        put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
+        put_u32(&mut outer, 8, OBJECT);
+        put_u32(&mut outer, 12, 0x71);
+        // Cached, and not mapped at once.
+        put_u32(&mut outer, 16, 0x4000_1000);
+        put_u64(&mut outer, 24, 0x1000);
+        put_u64(&mut outer, 32, 0xfff);
+        let size = u32::try_from(outer.len()).unwrap_or(0);
+        let request = 3 << 30 | size << 16 | layout::NV_TYPE << 8 | layout::NR_ALLOC_MEMORY;
+        let told = os::ioctl(client.gpu, request, &mut outer);
+        equal("reached", &told.is_ok(), &true)?;
+        equal("status", &u32_at(&outer, 40), &INVALID_ADDRESS)?;
+        equal(
+            "objects",
+            &limit(&instance, Limited::Objects)?.used,
+            &before,
+        )?;
+    }
+    equal("with its handle", &object(&client, 0), &0)?;
+    client.close();
     Ok(())
 }
 
