@@ -17,6 +17,11 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSuchShare;
 
+/// The share was taken away, and nothing is left of it.
+fn is_vacant(ledger: &Ledger) -> bool {
+    !ledger.active && ledger.is_clear()
+}
+
 /// The ledgers of one tenant. Few: looked through in order.
 #[derive(Debug, Default)]
 pub(super) struct Ledgers {
@@ -26,17 +31,22 @@ pub(super) struct Ledgers {
 }
 
 impl Ledgers {
-    /// Opens a share, or brings one back that was taken away and is still charged.
+    /// Opens a share, or brings one back that was taken away. If that is still charged, it goes on
+    /// with its charges and its history. Otherwise it is as new.
     pub(super) fn open(&mut self, gpu: GpuId, limit: u64) -> Result<(), Exhausted> {
-        if let Some(ledger) = self.known(gpu) {
+        let same = |(_, ledger): &(ShareId, &mut Ledger)| ledger.gpu() == gpu;
+        if let Some((share, ledger)) = self.each_mut().find(same) {
+            if is_vacant(ledger) {
+                *ledger = Ledger::new(share, gpu, limit);
+                return Ok(());
+            }
             ledger.active = true;
             ledger.set_limit(limit);
             ledger.managed_mode = ManagedMode::default();
             ledger.capabilities = Capabilities::DEFAULT;
             return Ok(());
         }
-        let vacant = |(_, ledger): &(ShareId, &mut Ledger)| !ledger.active && ledger.is_clear();
-        if let Some((share, ledger)) = self.each_mut().find(vacant) {
+        if let Some((share, ledger)) = self.each_mut().find(|(_, ledger)| is_vacant(ledger)) {
             *ledger = Ledger::new(share, gpu, limit);
             return Ok(());
         }

@@ -171,3 +171,27 @@ fn removed_share_keeps_its_place_until_clear() {
     ledgers.open(GpuId(2), MIB).unwrap();
     assert_eq!(ledgers.of(GpuId(2)), Some(share));
 }
+
+#[test]
+fn cleared_share_comes_back_without_its_history() {
+    let mut ledgers = Ledgers::default();
+    ledgers.open(GPU, MIB).unwrap();
+    let fresh = ledgers.on(GPU).unwrap().view();
+    for keeps in [true, false] {
+        let ledger = ledgers.active_mut(GPU).unwrap();
+        let mut taken = ledger.reserve(asking(MIB, false)).unwrap();
+        ledger.commit(&mut taken, MIB);
+        assert!(ledger.reserve(asking(1, false)).is_err());
+        let share = taken.share();
+        if keeps {
+            ledgers.close(GPU);
+            ledgers.open(GPU, MIB).unwrap();
+            let view = ledgers.on(GPU).unwrap().view();
+            assert_eq!((view.used, view.peak, view.refused), (MIB, MIB, 1));
+        }
+        ledgers.get_mut(share).unwrap().release(taken);
+    }
+    ledgers.close(GPU);
+    ledgers.open(GPU, MIB).unwrap();
+    assert_eq!(ledgers.on(GPU).unwrap().view(), fresh);
+}
