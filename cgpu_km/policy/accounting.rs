@@ -87,7 +87,8 @@ impl Accounting {
 
     /// The tenant gets a share of a GPU, of `limit` bytes, with the default capabilities. A share
     /// that it has gets that limit; one that was taken away comes back with what it is still
-    /// charged. It fails without memory, and if there are [`super::MAX_SHARES`] shares.
+    /// charged, or is as new if that is nothing. It fails without memory, and if there are
+    /// [`super::MAX_SHARES`] shares.
     pub fn add_share(&mut self, gpu: GpuId, limit: u64) -> Result<(), Exhausted> {
         self.accounts.ledgers.open(gpu, limit)?;
         self.audit.forget(gpu);

@@ -224,7 +224,7 @@ pub(super) struct Ledger {
     limit: u64,
     held: Holdings,
     peaks: Peaks,
-    /// Objects and charges of this ledger, those in flight included.
+    /// Objects and charges of this ledger, those in flight included, and UVM's files.
     users: u64,
     /// Live objects at or below a device object of the GPU.
     pub(super) objects: u64,
@@ -371,7 +371,7 @@ impl Ledger {
         self.taken().saturating_sub(self.limit)
     }
 
-    /// Nothing is charged or asked for, and no object is there or coming.
+    /// Nothing is charged or asked for, no object is there or coming, and nothing names the share.
     pub(super) fn is_clear(&self) -> bool {
         let held = &self.held;
         let sums_are_clear = held.managed == 0 && held.spilled == 0 && held.given.tables == 0;
@@ -584,12 +584,12 @@ impl Ledger {
         cause
     }
 
-    /// An object lives at or below a device object of this GPU, or is on its way there.
+    /// An object is, or will be, at or below a device of this GPU, or a UVM file has the GPU.
     pub(super) fn enter(&mut self) {
         self.users += 1;
     }
 
-    /// An object that entered is gone.
+    /// One of those is gone.
     pub(super) fn leave(&mut self) {
         lower(&mut self.users, 1);
     }

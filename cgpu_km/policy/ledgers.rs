@@ -33,6 +33,8 @@ pub(super) struct Ledgers {
 impl Ledgers {
     /// Opens a share, or brings one back that was taken away. If that is still charged, it goes on
     /// with its charges and its history. Otherwise it is as new.
+    ///
+    /// A place is another GPU's only if each has been used: files, exports and clients name places.
     pub(super) fn open(&mut self, gpu: GpuId, limit: u64) -> Result<(), Exhausted> {
         let same = |(_, ledger): &(ShareId, &mut Ledger)| ledger.gpu() == gpu;
         if let Some((share, ledger)) = self.each_mut().find(same) {
@@ -46,15 +48,15 @@ impl Ledgers {
             ledger.capabilities = Capabilities::DEFAULT;
             return Ok(());
         }
-        if let Some((share, ledger)) = self.each_mut().find(|(_, ledger)| is_vacant(ledger)) {
-            *ledger = Ledger::new(share, gpu, limit);
-            return Ok(());
+        if self.list.len() < MAX_SHARES {
+            let next = ShareId::at(self.list.len()).ok_or(Exhausted)?;
+            return self.list.push(Ledger::new(next, gpu, limit));
         }
-        if self.list.len() >= MAX_SHARES {
-            return Err(Exhausted);
-        }
-        let next = ShareId::at(self.list.len()).ok_or(Exhausted)?;
-        self.list.push(Ledger::new(next, gpu, limit))
+        let mut all = self.each_mut();
+        let vacant = all.find(|(_, ledger)| is_vacant(ledger));
+        let (share, ledger) = vacant.ok_or(Exhausted)?;
+        *ledger = Ledger::new(share, gpu, limit);
+        Ok(())
     }
 
     /// Takes a share away. Its charges stay until they are credited.

@@ -22,11 +22,13 @@ use crate::{
     policy::{Admission, Location, ManagedWish, Run},
 };
 
-/// `UVM_REGISTER_GPU_VASPACE`: from now on the GPU can hold what the file has.
+/// `UVM_REGISTER_GPU_VASPACE`: from now on the GPU can hold what the file has. Of a GPU that the
+/// tenant has no longer the driver may know an address space still. The file gets none of it.
 pub(super) fn register(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
     let uuid = request.uuid(uvm::register_vaspace::UUID.start)?;
     let gpu = call.gpu_by_uuid(&uuid);
-    while let Some(gpu) = gpu {
+    let gpu = gpu.ok_or(Stop::status(NvStatus::NV_ERR_INVALID_DEVICE))?;
+    loop {
         let entered =
             call.accounting(|accounting| accounting.enter_managed(request.file, gpu, &uuid))?;
         let done = match entered {
@@ -70,19 +72,22 @@ fn touch_pieces(
         return Ok(request.forward(call)?);
     }
     let wanted = Wanted::read(request, wish)?;
+    // The file may have a GPU that the tenant had before: the driver keeps it until the file is
+    // closed.
+    if !wanted.is_of(call) {
+        return Err(Stop::status(NvStatus::NV_ERR_INVALID_DEVICE));
+    }
     let touch = call
         .accounting(|accounting| accounting.begin_touch(request.file, range.base, range.length))?;
     // `uvm_api_range_type_check()`, uvm_policy.c. (The driver knows other memory too, HMM and ATS,
     // but not in an address space that processes share, which all here are: see `super::uvm`.)
     let touch = touch.ok_or(Stop::status(NvStatus::NV_ERR_INVALID_ADDRESS))?;
     let returned = if touch.runs.iter().all(|run| run.counts) {
-        Ok(request.forward(call))
-    } else if wanted.is_of(call) {
-        in_runs(call, request, wish, &touch.runs).map_err(Stop::from)
+        request.forward(call)
     } else {
-        Err(Stop::status(NvStatus::NV_ERR_INVALID_DEVICE))
+        in_runs(call, request, wish, &touch.runs).unwrap_or_else(Err)
     };
-    let is_done = matches!(returned, Ok(returned) if request.has_worked(returned));
+    let is_done = request.has_worked(returned);
     call.accounting(|accounting| {
         accounting.end_touch(touch);
         if is_done {
@@ -91,7 +96,7 @@ fn touch_pieces(
             });
         }
     });
-    Ok(returned??)
+    Ok(returned?)
 }
 
 /// The wish that a call says.

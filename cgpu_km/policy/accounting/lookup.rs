@@ -116,7 +116,7 @@ impl Accounting {
     }
 
     /// Nothing of a GPU is charged or asked for, and no object is at or below a device object of
-    /// it, or on its way there.
+    /// it, or on its way there. No UVM file has it, and nothing of it is behind a descriptor.
     pub fn is_share_idle(&self, gpu: GpuId) -> bool {
         self.accounts.ledgers.on(gpu).is_none_or(Ledger::is_clear)
     }

@@ -290,7 +290,10 @@ impl Accounting {
         self.managed.space(file)?.home(number)
     }
 
-    /// A GPU, which UVM names by this UUID, is to get an address space in a UVM file.
+    /// A GPU, which UVM names by this UUID, is to get an address space in a UVM file. UVM can have
+    /// memory of the GPU there until the file is closed, whatever becomes of the program's objects
+    /// on the GPU (uvm_va_space.c: it holds the GPU and a duplicate of the address space). So the
+    /// share is in use until then.
     pub fn enter_managed(
         &mut self,
         file: FileId,
@@ -298,7 +301,7 @@ impl Accounting {
         uuid: &[u8; 16],
     ) -> Result<Admission, Exhausted> {
         let Some(share) = self.accounts.ledgers.of(gpu) else {
-            return Ok(Admission::Ready);
+            return Ok(Admission::Refused);
         };
         let space = self.managed.enter(file)?;
         space.name_home(share, *uuid)?;
@@ -316,6 +319,7 @@ impl Accounting {
             let ledgers = &mut self.accounts.ledgers;
             ledgers.uncount(None, Limited::HostMemory, alone);
             if let Some(ledger) = self.accounts.ledgers.get_mut(share) {
+                ledger.enter();
                 ledger.move_managed(&change_of(Tally::default(), all));
             }
             return Ok(Admission::Ready);
@@ -346,6 +350,7 @@ impl Accounting {
             let ledgers = &mut self.accounts.ledgers;
             for ledger in ledgers_of(space.shares, ledgers) {
                 ledger.move_managed(&gone);
+                ledger.leave();
             }
             let alone = if space.shares == 0 {
                 space.tally.bytes

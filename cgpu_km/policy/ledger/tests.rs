@@ -2,7 +2,7 @@
 //! The ledger by itself: what is asked, given, and over.
 
 use super::*;
-use crate::policy::{channel_limit::ChannelUnit, ledgers::Ledgers};
+use crate::policy::{channel_limit::ChannelUnit, ids::MAX_SHARES, ledgers::Ledgers};
 
 const MIB: u64 = 1 << 20;
 const GPU: GpuId = GpuId(0);
@@ -165,11 +165,26 @@ fn removed_share_keeps_its_place_until_clear() {
         .unwrap();
     ledgers.close(GPU);
     assert_eq!(ledgers.of(GPU), None);
+    let mut gpus = (1..).map(GpuId);
+    for gpu in gpus.by_ref().take(MAX_SHARES - 1) {
+        ledgers.open(gpu, MIB).unwrap();
+        assert_ne!(ledgers.of(gpu), Some(share));
+    }
+    let next = gpus.next().unwrap();
+    assert!(ledgers.open(next, MIB).is_err());
+    ledgers.get_mut(share).unwrap().release(reservation);
+    ledgers.open(next, MIB).unwrap();
+    assert_eq!(ledgers.of(next), Some(share));
+}
+
+#[test]
+fn places_are_kept_while_there_are_others() {
+    let mut ledgers = Ledgers::default();
+    ledgers.open(GPU, MIB).unwrap();
+    let share = ledgers.of(GPU).unwrap();
+    ledgers.close(GPU);
     ledgers.open(GpuId(1), MIB).unwrap();
     assert_ne!(ledgers.of(GpuId(1)), Some(share));
-    ledgers.get_mut(share).unwrap().release(reservation);
-    ledgers.open(GpuId(2), MIB).unwrap();
-    assert_eq!(ledgers.of(GpuId(2)), Some(share));
 }
 
 #[test]

@@ -88,6 +88,24 @@ fn exported_memory_outlives_its_process() {
 }
 
 #[test]
+fn share_is_in_use_while_files_have_objects() {
+    let costless = object(9);
+    for asked in [true, false] {
+        let mut accounting = shared();
+        accounting.free(CLIENT, MEMORY);
+        accounting.child(DEVICE, costless).unwrap();
+        let ticket = accounting.begin_export(&places(CLIENT, 0, &[costless]));
+        accounting.end_export(ticket.unwrap(), asked);
+        accounting.close_file(FILE);
+        accounting.close_file(READER_FILE);
+        assert_eq!(accounting.is_share_idle(GPU), !asked);
+        accounting.close_file(HOLDER);
+        assert!(accounting.is_share_idle(GPU));
+        assert!(accounting.is_idle());
+    }
+}
+
+#[test]
 fn file_holds_objects_of_its_own_clients() {
     let mut accounting = shared();
     let own = DescriptorPlaces {

@@ -4,6 +4,7 @@
 use super::*;
 use crate::policy::{
     managed_space::MOST_OF_PROGRAM, Admission, LimitView, Location, ManagedOrder, ManagedWish,
+    MAX_SHARES,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -105,6 +106,43 @@ fn a_range_counts_as_far_as_it_fits() {
     assert!(accounting.share(GPU).unwrap().free() < BLOCK);
     accounting.unmap_managed(UVM, BASE, 12 * BLOCK);
     assert_eq!(managed(&accounting, GPU), (0, 0));
+}
+
+#[test]
+fn share_is_in_use_while_uvm_has_it() {
+    let mut accounting = Accounting::new(0);
+    accounting.add_share(GPU, limit(4)).unwrap();
+    assert!(accounting.is_share_idle(GPU));
+    enter(&mut accounting, UVM, GPU);
+    assert!(!accounting.is_share_idle(GPU));
+    // Twice the same.
+    enter(&mut accounting, UVM, GPU);
+    accounting.close_file(UVM);
+    assert!(accounting.is_share_idle(GPU));
+}
+
+#[test]
+fn taken_share_counts_for_no_other_gpu() {
+    let mut accounting = Accounting::new(0);
+    accounting.add_share(GPU, limit(4)).unwrap();
+    enter(&mut accounting, UVM, GPU);
+    accounting.remove_share(GPU);
+    let others = 100..;
+    for other in others.clone().take(MAX_SHARES - 1).map(GpuId) {
+        accounting.add_share(other, limit(4)).unwrap();
+    }
+    // The place of the share that was taken away is not free.
+    assert!(accounting.add_share(GpuId(99), limit(4)).is_err());
+    // The driver could still put it onto that GPU. Other files go on.
+    assert!(map(&mut accounting, UVM, BASE, BLOCK).is_err());
+    let other = GpuId(100);
+    enter(&mut accounting, OTHER_UVM, other);
+    assert_eq!(map(&mut accounting, OTHER_UVM, BASE, BLOCK), Ok(()));
+    assert_eq!(managed(&accounting, other), (1, 0));
+    accounting.close_file(UVM);
+    accounting.add_share(GpuId(99), limit(4)).unwrap();
+    let denied = accounting.enter_managed(OTHER_UVM, GPU, &[1; 16]);
+    assert!(matches!(denied, Ok(Admission::Refused)));
 }
 
 #[test]

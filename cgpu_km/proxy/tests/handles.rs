@@ -313,7 +313,9 @@ fn uvm_client_in(command: u32, mut params: Vec<u8>, client: usize, at: usize) {
 
 #[test]
 fn uvm_gets_no_address_space_of_another_tenant() {
-    uvm_client(25, 32, 20, 28);
+    let mut params = vec![0; 32];
+    params[..16].copy_from_slice(&UUID);
+    uvm_client_in(25, params, 20, 28);
 }
 
 #[test]

@@ -399,6 +399,24 @@ fn branches_without_cpu_node_get_none() {
 }
 
 #[test]
+fn no_memory_is_wanted_on_other_gpus() {
+    let mut program = with_blocks(4);
+    assert!(map(&mut program, BASE, 2 * BLOCK, false));
+    // One that the tenant had before, which the driver still has in the file.
+    let gone = [9; 16];
+    let refused = NvStatus::NV_ERR_INVALID_DEVICE.0;
+    assert_eq!(migrate(&mut program, BASE, BLOCK, gone), refused);
+    assert_eq!(prefer(&mut program, BASE, BLOCK, gone), refused);
+    let mut params = vec![0; 32];
+    params[..16].copy_from_slice(&gone);
+    put32(&mut params, 20, CLIENT);
+    assert_eq!(program.call(&UVM, REGISTER_VASPACE, &params, 28), refused);
+    assert_eq!(asked(&mut program), []);
+    assert_eq!(migrate(&mut program, BASE, BLOCK, UUID), 0);
+    assert_eq!(asked(&mut program).len(), 1);
+}
+
+#[test]
 fn peer_access_needs_two_gpus_of_the_tenant() {
     let mut program = with_blocks(4);
     for (one, other) in [([9; 16], UUID), (UUID, [9; 16]), (UUID, UUID)] {
