@@ -159,10 +159,22 @@ impl Accounting {
         likeness: &Likeness,
         named: [Option<Slot>; 2],
     ) -> Result<Ticket, RefusalCause> {
-        let parent = self.forest.named(client, parent)?;
-        if likeness.share != parent.object.share {
+        if likeness.share != self.forest.named(client, parent)?.object.share {
             return Err(RefusalCause::OtherGpu);
         }
+        self.begin_copy_anywhere(client, parent, wanted, likeness, named)
+    }
+
+    /// The same, below an object of any GPU.
+    pub(super) fn begin_copy_anywhere(
+        &mut self,
+        client: ClientHandle,
+        parent: ObjectHandle,
+        wanted: ObjectHandle,
+        likeness: &Likeness,
+        named: [Option<Slot>; 2],
+    ) -> Result<Ticket, RefusalCause> {
+        let parent = self.forest.named(client, parent)?;
         let mut object = parent.child(likeness.class, likeness.kind);
         let (root, process) = (parent.owner.root, parent.owner.process);
         let parent = parent.slot;

@@ -53,13 +53,14 @@ impl Accounting {
     /// A queue of operations shares what its surface of semaphores costs: the driver copies that,
     /// and so keeps its memory (`memmapperConstruct_IMPL()`, mem_mapper.c; branch 550 leaves a copy
     /// of anything else behind). Since branch 570 it maps memory for its notes for the kernel.
-    /// Video memory would take a place in BAR1, so it is the host's, as Vulkan's.
+    /// Video memory would take a place in BAR1, so it is the host's, as Vulkan's. The surface may be
+    /// of another GPU: so Vulkan makes the queues of a second GPU.
     pub(super) fn begin_mapper(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
         let [Some(surface), notes] = alloc.uses else {
             // The driver refuses it. Branch 535 has none.
             return self.begin_object(alloc);
         };
-        let (_, source) = self.on_one_gpu(alloc.client, alloc.parent, surface)?;
+        let source = self.forest.named(alloc.client, surface)?.slot;
         let from = self.forest.objects.get(source);
         let from = from.filter(|from| from.kind == Kind::SemaphoreSurface);
         let from = from.ok_or(RefusalCause::WrongClass)?;
@@ -83,13 +84,8 @@ impl Accounting {
             None => None,
         };
         let (client, parent) = (alloc.client, alloc.parent);
-        self.begin_copy(
-            client,
-            parent,
-            alloc.object,
-            &likeness,
-            [Some(source), notes],
-        )
+        let named = [Some(source), notes];
+        self.begin_copy_anywhere(client, parent, alloc.object, &likeness, named)
     }
 
     /// A channel is about to be bound to a surface of semaphores, or is no longer to be. The driver

@@ -68,6 +68,39 @@ fn queue_keeps_what_its_surface_costs() {
     }
 }
 
+/// As the recorded Vulkan program has it on a host with two GPUs.
+#[test]
+fn queue_of_second_gpu_takes_a_surface() {
+    const OTHER_GPU: GpuId = GpuId(GPU.0 + 1);
+    const OTHER_DEVICE: u32 = 0x5c00_0200;
+    let mut program = with_surface(Branch::R580);
+    program.accounting.add_share(OTHER_GPU, GIB).unwrap();
+    let all = Capabilities::DEFAULT.or(GRAPHICS);
+    program.accounting.set_capabilities(OTHER_GPU, all).unwrap();
+    let device = words(56, &[(0, OTHER_GPU.0)]);
+    let outer = nvos64(CLIENT, CLIENT, OTHER_DEVICE, 0x80, PARAMS);
+    assert_eq!(program.alloc(&outer, &device), 0);
+    let outer = nvos64(CLIENT, OTHER_DEVICE, OTHER_DEVICE + 1, 0x2080, PARAMS);
+    assert_eq!(program.alloc(&outer, &[0; 4]), 0);
+    let mut notes = words(128, &[(24, 0x2280_0000)]);
+    put64(&mut notes, 64, 4096);
+    let outer = nvos64(CLIENT, OTHER_DEVICE, OTHER_DEVICE + 2, 0x3e, PARAMS);
+    assert_eq!(program.alloc(&outer, &notes), 0);
+    let before = used(&program);
+    let size = program.tables().class(ClassId(0xfe)).unwrap().params;
+    let mut params = vec![0; usize::try_from(size).expect("small")];
+    for (at, value) in [(0, SURFACE), (4, 1), (8, OTHER_DEVICE + 2)] {
+        put32(&mut params, at, value);
+    }
+    let outer = nvos64(CLIENT, OTHER_DEVICE + 1, QUEUE, 0xfe, PARAMS);
+    assert_eq!(program.alloc(&outer, &params), 0);
+    // The surface's memory stays the first GPU's while the queue has it.
+    assert_eq!(program.free(SURFACE), 0);
+    assert_eq!(used(&program), before);
+    assert_eq!(program.free(QUEUE), 0);
+    assert!(used(&program) < before);
+}
+
 #[test]
 fn queue_names_a_surface_and_host_memory() {
     for branch in [Branch::R570, Branch::R580, Branch::R595] {
