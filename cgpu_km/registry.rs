@@ -369,16 +369,18 @@ impl Registry {
             uvm: record.faces.uvm.number(),
         };
         let told = ToldUsage::new()?;
-        let instance = TenantInstance {
+        let (tenant_of_it, told_of_it) = (tenant.clone(), told.clone());
+        let instance = pin_init!(TenantInstance {
             id,
             gpu: gpu.clone(),
-            tenant: tenant.clone(),
+            tenant: tenant_of_it,
             nodes,
-            told: told.clone(),
+            told: told_of_it,
             gate: place.gate.clone(),
             told_of_mappings: Seldom::new(),
-        };
-        let instance = Arc::new(instance, GFP_KERNEL)?;
+            changing <- new_mutex!(()),
+        });
+        let instance = Arc::pin_init(instance, GFP_KERNEL)?;
         let endpoint = Arc::new(TenantNode::Gpu(instance.clone()), GFP_KERNEL)?;
         let proxy_node = ProxyNode {
             endpoint,

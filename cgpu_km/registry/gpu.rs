@@ -28,9 +28,6 @@ pub struct HostGpu {
     facts: GpuFacts,
     /// Runs the conductor.
     thread: Thread<Conductor>,
-    /// Held while a limit is changed, here and in the tenant, for which the change may wait.
-    #[pin]
-    changing: Mutex<()>,
     /// Taken before a tenant's state. Held for computations only, and not while a tenant is waited
     /// for: reports about all instances take it.
     #[pin]
@@ -75,7 +72,6 @@ impl HostGpu {
             pin_init!(Self {
                 facts,
                 thread,
-                changing <- new_mutex!(()),
                 division <- new_mutex!(Division {
                     allotments: KVec::new(),
                 }),
@@ -177,7 +173,8 @@ impl HostGpu {
         Ok(channels)
     }
 
-    /// Changes a limit, here and, where that works, by `apply`.
+    /// Changes a limit, here and, where that works, by `apply`. The caller makes one change of an
+    /// instance at a time. Those of others go on beside it.
     pub(super) fn set_limit(
         &self,
         instance: u32,
@@ -185,7 +182,6 @@ impl HostGpu {
         overcommit: Overcommit,
         apply: impl FnOnce() -> Result<(), Cause>,
     ) -> Result<(), Failure> {
-        let _changing = self.changing.lock();
         let mut division = self.division.lock();
         let all = division.allotted();
         let allotment = division.find_mut(instance).ok_or(Cause::NoSuchInstance)?;
@@ -215,7 +211,7 @@ impl HostGpu {
     }
 
     /// Changes how many groups and channels, each, an instance may have on a runlist, here and,
-    /// where that works, by `apply`.
+    /// where that works, by `apply`. As for [`HostGpu::set_limit`].
     pub(super) fn set_channel_limit(
         &self,
         instance: u32,
@@ -226,7 +222,6 @@ impl HostGpu {
         if !(1..=CHANNELS_MAX).contains(&limit) {
             return Err(Cause::ChannelsOutOfRange.into());
         }
-        let _changing = self.changing.lock();
         let mut division = self.division.lock();
         let others = division
             .allotments

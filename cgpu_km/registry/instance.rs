@@ -18,7 +18,10 @@ use crate::{
     },
     uapi::Cause,
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::{Arc, Mutex},
+};
 
 /// The calls that were taken note of.
 pub struct NotedCalls {
@@ -40,6 +43,7 @@ impl Unbalanced<'_> {
 }
 
 /// A tenant's share of one GPU.
+#[pin_data]
 pub struct TenantInstance {
     pub(super) id: u32,
     pub(super) gpu: Arc<HostGpu>,
@@ -51,6 +55,10 @@ pub struct TenantInstance {
     pub(super) gate: Arc<Gate>,
     /// The host's log, of forks that made too many mappings of them.
     pub(super) told_of_mappings: Seldom,
+    /// Held while one of its limits is changed, in the GPU's division and in the tenant, for which
+    /// the change may wait.
+    #[pin]
+    pub(super) changing: Mutex<()>,
 }
 
 /// Numbers of the host nodes.
@@ -112,6 +120,7 @@ impl TenantInstance {
     /// Changes its memory limit, in bytes. While more than that is used, new allocations fail.
     pub fn set_limit(&self, limit: u64, overcommit: Overcommit) -> Result<Unbalanced<'_>, Failure> {
         let gpu = self.gpu.id();
+        let _changing = self.changing.lock();
         self.gpu.set_limit(self.id, limit, overcommit, || {
             self.change(|accounting| accounting.set_limit(gpu, limit))
         })?;
@@ -129,6 +138,7 @@ impl TenantInstance {
     /// more are made.
     pub fn set_channel_limit(&self, limit: u32, overcommit: Overcommit) -> Result<(), Failure> {
         let gpu = self.gpu.id();
+        let _changing = self.changing.lock();
         self.gpu.set_channel_limit(self.id, limit, overcommit, || {
             self.change(|accounting| accounting.set_channel_limit(gpu, limit))
         })

@@ -53,8 +53,8 @@ impl Accounting {
     /// A queue of operations shares what its surface of semaphores costs: the driver copies that,
     /// and so keeps its memory (`memmapperConstruct_IMPL()`, mem_mapper.c; branch 550 leaves a copy
     /// of anything else behind). Since branch 570 it maps memory for its notes for the kernel.
-    /// Video memory would take a place in BAR1, so it is the host's, as Vulkan's. The surface may be
-    /// of another GPU: so Vulkan makes the queues of a second GPU.
+    /// Video memory would take a place in BAR1, so it is the host's, as Vulkan's. The surface may
+    /// be of another GPU: so Vulkan makes the queues of a second GPU.
     pub(super) fn begin_mapper(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
         let [Some(surface), notes] = alloc.uses else {
             // The driver refuses it. Branch 535 has none.

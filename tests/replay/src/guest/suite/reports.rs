@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Reports about all instances, beside a tenant whose lock is kept.
+//! Reports about all instances, and changes of one, beside a tenant whose lock is kept.
 
 use std::{
     fs,
@@ -20,6 +20,7 @@ use crate::{
 
 tests! {
     "reports: lists wait for no tenant" => lists;
+    "reports: a neighbour's limit waits for no tenant" => limits;
 }
 
 /// How often it is tried to have the lock kept, and how often it is to be.
@@ -27,7 +28,7 @@ const TRIES: u32 = 300;
 const WANTED: u32 = 3;
 /// So long a task of realtime priority keeps the processor of the tenant's program.
 const KEPT: Duration = Duration::from_millis(150);
-/// A list that takes longer has waited for the tenant.
+/// A call that takes longer has waited for the tenant.
 const SLOW: Duration = Duration::from_millis(100);
 const MOST_SLOW: u32 = 10;
 
@@ -90,11 +91,32 @@ impl KeptLock {
     /// How long the lists take beside the busy task, and whether the lock was kept meanwhile: then
     /// what is asked of the instance itself waits.
     fn lists(&self, kept: &Instance) -> Result<(Duration, bool), String> {
+        self.beside_busy_task(kept, || {
+            sys("instances", kept.control.instances())?;
+            sys("gpus", kept.control.gpus())
+        })
+    }
+
+    /// The same for a limit of another instance, while the instance's own is to be changed.
+    fn limits(&self, kept: &Instance, other: &Instance) -> Result<(Duration, bool), String> {
+        thread::scope(|scope| {
+            self.beside_busy_task(kept, || {
+                scope.spawn(|| kept.set_memory(GIB));
+                os::sleep_ms(5);
+                other.set_memory(GIB)
+            })
+        })
+    }
+
+    fn beside_busy_task<T>(
+        &self,
+        kept: &Instance,
+        work: impl FnOnce() -> Result<T, String>,
+    ) -> Result<(Duration, bool), String> {
         self.busy.store(true, Relaxed);
         os::sleep_ms(10);
         let began = Instant::now();
-        sys("instances", kept.control.instances())?;
-        sys("gpus", kept.control.gpus())?;
+        work()?;
         let took = began.elapsed();
         kept.get()?;
         let waited = began.elapsed().saturating_sub(took);
@@ -106,8 +128,21 @@ impl KeptLock {
 }
 
 fn lists() -> Verdict {
-    let _preempted = Preempted::fully();
     let kept = Instance::new("kept", GIB)?;
+    beside_kept_lock(&kept, |beside| beside.lists(&kept))
+}
+
+fn limits() -> Verdict {
+    let (kept, other) = (Instance::new("kept", GIB)?, Instance::new("other", GIB)?);
+    beside_kept_lock(&kept, |beside| beside.limits(&kept, &other))
+}
+
+/// Makes reports beside a tenant whose lock is kept, until that was so often enough.
+fn beside_kept_lock(
+    kept: &Instance,
+    report: impl Fn(&KeptLock) -> Result<(Duration, bool), String>,
+) -> Verdict {
+    let _preempted = Preempted::fully();
     let ctl = open_node(&kept.folder(), "nvidiactl")?;
     let beside = KeptLock {
         done: AtomicBool::new(false),
@@ -117,7 +152,7 @@ fn lists() -> Verdict {
         scope.spawn(|| beside.refused_calls(ctl));
         scope.spawn(|| beside.keep_the_processor());
         stay_on(0);
-        let looked = look(&beside, &kept);
+        let looked = look(|| report(&beside));
         beside.done.store(true, Relaxed);
         looked
     });
@@ -125,20 +160,20 @@ fn lists() -> Verdict {
     seen
 }
 
-/// With a list that waits, the lock is never kept any more when the list has come.
-fn look(beside: &KeptLock, kept: &Instance) -> Verdict {
+/// With a call that waits, the lock is never kept any more when the call has come.
+fn look(report: impl Fn() -> Result<(Duration, bool), String>) -> Verdict {
     let (mut times, mut slow) = (0, 0);
     for _ in 0..TRIES {
-        let (took, was_kept) = beside.lists(kept)?;
+        let (took, was_kept) = report()?;
         // One may be slow for another reason.
         slow += u32::from(took > SLOW);
         times += u32::from(was_kept && took <= SLOW);
         if times == WANTED {
             return Ok(());
         }
-        holds(&format!("{slow} lists were slow"), slow < MOST_SLOW)?;
+        holds(&format!("{slow} calls were slow"), slow < MOST_SLOW)?;
     }
     Err(format!(
-        "the lock was kept {times} times, {slow} lists were slow"
+        "the lock was kept {times} times, {slow} calls were slow"
     ))
 }
