@@ -136,17 +136,7 @@ fn map_doorbell(a: &Attacker) -> Verdict {
     let made = a.alloc(rm::SUBDEVICE_HANDLE, OWN, rm::USERMODE, &mut [1, 0]);
     a.prepare("doorbells", made)?;
     a.space(OWN + 1, &mut [0; 56])?;
-    let mut outer = [0; 64];
-    for (at, value) in [
-        (0, a.client.handle),
-        (4, rm::DEVICE_HANDLE),
-        (8, OWN + 1),
-        (12, OWN),
-    ] {
-        put_u32(&mut outer, at, value);
-    }
-    put_u64(&mut outer, 24, 0x1_0000);
-    a.escape(0x57, &mut outer, 56)
+    a.map_dma((OWN, OWN + 1), 0x1_0000, 0).map(drop)
 }
 
 /// A range of 1 TiB, whose tables are 2 GiB and more: twice the limit.

@@ -67,7 +67,6 @@ fn beside_marks() -> Result<String, String> {
     };
     let folder = Place::Instance.folder("attacker");
     let client = open_client(&folder)?;
-    told(client.memory(OWN, LENGTH))?;
     let is_done = AtomicBool::new(false);
     let seen = thread::scope(|scope| {
         for _ in 0..2 {
@@ -119,8 +118,10 @@ fn map_all(client: &rm::Client, folder: &str, marker: i32) -> Result<Maps, Strin
         let path = format!("{folder}/nvidia{GPU}");
         let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC);
         let fd = fd.map_err(|errno| format!("{path}: errno {errno}"))?;
-        let address = rm::map(client.ctl, names, LENGTH, rm::MAP_OF_MEMORY, fd);
-        let address = address.map_err(|failure| format!("RM_MAP_MEMORY: {failure}"))?;
+        // BAR1 that may show it counts until it is freed.
+        told(client.memory(OWN, LENGTH))?;
+        let prepared = rm::map(client.ctl, names, LENGTH, rm::MAP_OF_MEMORY, fd);
+        prepared.map_err(|failure| format!("RM_MAP_MEMORY: {failure}"))?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         match sys::mmap(ADDRESS, LENGTH, access, libc::MAP_SHARED, fd, 0) {
             Ok(at) => {
@@ -133,7 +134,7 @@ fn map_all(client: &rm::Client, folder: &str, marker: i32) -> Result<Maps, Strin
             Err(libc::EAGAIN) => seen.refused += 1,
             Err(errno) => return Err(format!("mmap: errno {errno}")),
         }
-        told(rm::unmap(client.ctl, names, address))?;
+        told(client.free(OWN))?;
         let _ = sys::close(fd);
     }
     Ok(seen)

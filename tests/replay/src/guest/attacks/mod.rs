@@ -124,7 +124,12 @@ fn make(attack: &Attack, direct: Option<&Victim>, proxied: &Victim) -> Finding {
     });
     let ((cell, mut wrong), (through, reached, harm)) = match ran {
         Ok(ran) => ran,
-        Err(e) => return Finding::Wrong(name, e),
+        Err(e) => {
+            return match standin::missing(&e) {
+                Some(reason) => Finding::LeftOut(name, reason),
+                None => Finding::Wrong(name, e),
+            };
+        }
     };
     let answered = match &through {
         Err(how) => format!("refused: {how}"),
