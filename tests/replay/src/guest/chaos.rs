@@ -4,16 +4,25 @@
 //!
 //! Processes are made, do what their dice say, and end in the middle of it, by themselves or
 //! killed. What they ask for is in part right (so that objects and mappings come to be) and then
-//! wrong in a few bits. What fails here by chance fails in all of its ways; only the ends are
-//! compared: the kernel's log has no fault, no memory is charged, no file, mapping, object or event
-//! is left in the driver, and the tenants can be destroyed.
+//! wrong in a few bits. What fails here by chance fails in all of its ways; the ends are compared:
+//! the kernel's log has no fault, no memory is charged, no file, mapping, object or event is left
+//! in the driver, and the tenants can be destroyed. Some clients, memory and mappings must have
+//! been granted, and no process may end otherwise than by itself or by our kill.
 //!
 //! The seed is printed first. With the same seed each process throws the same dice; how processes
 //! interleave is the scheduler's.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
 
-use super::{process::spawn, rm, suite::doorbell::wait_for, tools::RefusalsAllowed};
+use super::{
+    process::spawn,
+    rm,
+    suite::doorbell::wait_for,
+    tools::{device_instance, RefusalsAllowed},
+};
 use crate::{
     bytes::{put_u32, put_u64, u32_at},
     control::{mount_cgpufs, Control},
@@ -71,29 +80,69 @@ impl Dice {
     }
 }
 
+/// Calls that were granted, counted by all processes in memory that they share.
+#[derive(Default)]
+#[repr(C)]
+struct Granted {
+    clients: AtomicU64,
+    memory: AtomicU64,
+    mappings: AtomicU64,
+}
+
 /// A process: its dice, files and mappings.
 struct ChaosProgram {
+    granted: &'static Granted,
     dice: Dice,
     folder: String,
     files: Vec<i32>,
     maps: Vec<(u64, u64)>,
     client: u32,
+    /// The file through which the client was made; it works through no other.
+    own_file: i32,
     handles: [u32; 12],
 }
 
 impl ChaosProgram {
-    fn new(seed: u64, tenant: &str) -> Self {
+    fn new(seed: u64, tenant: &str, granted: &'static Granted) -> Self {
         let mut handles = [0; 12];
         for (i, handle) in (0x5c00_0001..).zip(handles.iter_mut()) {
             *handle = i;
         }
         Self {
+            granted,
             dice: Dice(seed),
             folder: crate::control::folder(tenant),
             files: Vec::new(),
             maps: Vec::new(),
             client: 0,
+            own_file: -1,
             handles,
+        }
+    }
+
+    /// A client, a device and a subdevice, memory and a mapping of it: chance would seldom make
+    /// these. A neighbour may have left too little for them.
+    fn begin(&mut self, device_instance: u32) {
+        let Ok(client) = rm::Client::open(&self.folder, GPU, device_instance) else {
+            return;
+        };
+        self.granted.clients.fetch_add(1, Relaxed);
+        self.files.extend([client.ctl, client.gpu]);
+        (self.client, self.own_file) = (client.handle, client.ctl);
+        (self.handles[0], self.handles[1]) = (rm::DEVICE_HANDLE, rm::SUBDEVICE_HANDLE);
+        // The next one is the subdevice's too.
+        let memory = self.handles[3];
+        if client.memory(memory, 2 * MIB).is_err() {
+            return;
+        }
+        self.granted.memory.fetch_add(1, Relaxed);
+        let names = (client.handle, rm::DEVICE_HANDLE, memory);
+        let prepared = rm::map(client.ctl, names, MIB, rm::MAP_OF_MEMORY, client.gpu);
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let mapped = prepared.map(|_| sys::mmap(0, MIB, prot, libc::MAP_SHARED, client.gpu, 0));
+        if let Ok(Ok(at)) = mapped {
+            self.maps.push((at, MIB));
+            self.granted.mappings.fetch_add(1, Relaxed);
         }
     }
 
@@ -129,12 +178,30 @@ impl ChaosProgram {
         }
     }
 
+    /// The same, mostly the client's.
+    fn file_of_client(&mut self) -> i32 {
+        if self.dice.below(4) == 0 {
+            self.file()
+        } else {
+            self.own_file
+        }
+    }
+
     fn handle(&mut self) -> u32 {
         match self.dice.below(12) {
             0 => self.client,
             1 => 0,
             2 => 0xc1d0_0000 | u32::try_from(self.dice.below(64)).unwrap_or(0),
             _ => self.dice.pick(&self.handles),
+        }
+    }
+
+    /// The same, in half of the cases the device's.
+    fn handle_of_device(&mut self) -> u32 {
+        if self.dice.below(2) == 0 {
+            self.handles[0]
+        } else {
+            self.handle()
         }
     }
 
@@ -188,18 +255,19 @@ impl ChaosProgram {
         }
         self.dice.mutate(&mut params[..size]);
         let mut outer = vec![0; 48];
-        let (parent, new) = (self.handle(), self.handle());
         let root = class == rm::ROOT;
+        let (parent, new) = match class {
+            rm::DEVICE => (self.client, self.handle_of_device()),
+            _ => (self.handle_of_device(), self.handle()),
+        };
+        let fd = if root {
+            self.file()
+        } else {
+            self.file_of_client()
+        };
         for (at, value) in [
             (0, if root { 0 } else { self.client }),
-            (
-                4,
-                if class == rm::DEVICE {
-                    self.client
-                } else {
-                    parent
-                },
-            ),
+            (4, parent),
             (8, if root { 0 } else { new }),
             (12, class),
         ] {
@@ -211,10 +279,21 @@ impl ChaosProgram {
         // Neither pointer may be changed: the driver writes behind it.
         self.dice.mutate(&mut outer[..16]);
         let request = 3 << 30 | 48 << 16 | layout::NV_TYPE << 8 | 0x2b;
-        let done = sys::ioctl(self.file(), request, &mut outer).is_ok();
-        if done && class == rm::ROOT && u32_at(&outer, 40) == 0 {
-            self.client = u32_at(&outer, 8);
+        let done = sys::ioctl(fd, request, &mut outer).is_ok();
+        if !done || u32_at(&outer, 40) != 0 {
+            return;
         }
+        // A new client has no device, so most are made and left.
+        if root && self.dice.below(4) == 0 {
+            (self.client, self.own_file) = (u32_at(&outer, 8), fd);
+        }
+        // The class that was asked for, after the mutation.
+        match u32_at(&outer, 12) {
+            rm::ROOT => &self.granted.clients,
+            rm::VIDEO_MEMORY | rm::SYSTEM_MEMORY => &self.granted.memory,
+            _ => return,
+        }
+        .fetch_add(1, Relaxed);
     }
 
     /// A control out of some, with zeros or a mutation of them.
@@ -236,17 +315,18 @@ impl ChaosProgram {
         if cmd != 0x0080_170d {
             self.dice.mutate(&mut params);
         }
-        let (fd, client, object) = (self.file(), self.client, self.handle());
+        let (fd, client, object) = (self.file_of_client(), self.client, self.handle());
         let _ = rm::control(fd, client, object, cmd, &mut params);
     }
 
     fn free(&mut self) {
-        let (fd, client, object) = (self.file(), self.client, self.handle());
+        let (fd, client, object) = (self.file_of_client(), self.client, self.handle());
         let _ = rm::free(fd, client, object);
     }
 
     fn dup(&mut self) {
-        let (fd, client, parent, new) = (self.file(), self.client, self.handle(), self.handle());
+        let (fd, client) = (self.file_of_client(), self.client);
+        let (parent, new) = (self.handle_of_device(), self.handle());
         let source = (self.client, self.handle());
         let _ = rm::dup(fd, client, parent, new, source);
     }
@@ -254,9 +334,10 @@ impl ChaosProgram {
     /// RM_MAP_MEMORY and an mmap of what it prepared, or of nothing.
     fn map(&mut self) {
         let length = self.dice.pick(&[4096, 0x1_0000, MIB, 2 * MIB]);
-        let (ctl, fd) = (self.file(), self.file());
+        let (ctl, fd) = (self.file_of_client(), self.file());
         let mut outer = [0; 56];
-        for (at, value) in [(0, self.client), (4, self.handle()), (8, self.handle())] {
+        let names = [self.client, self.handle_of_device(), self.handle()];
+        for (at, value) in [0, 4, 8].into_iter().zip(names) {
             put_u32(&mut outer, at, value);
         }
         put_u64(&mut outer, 24, length);
@@ -273,6 +354,7 @@ impl ChaosProgram {
                 self.unmap();
             }
             self.maps.push((at, length));
+            self.granted.mappings.fetch_add(1, Relaxed);
         }
     }
 
@@ -330,10 +412,14 @@ impl ChaosProgram {
             }
             sys::exit_now(0);
         }
-        if self.dice.below(3) == 0 {
+        let killed = self.dice.below(3) == 0;
+        if killed {
             let _ = sys::kill(pid, libc::SIGKILL);
         }
-        let _ = sys::wait(pid);
+        if let Err(why) = ended_well(pid, killed) {
+            eprintln!("storm: a child of a process: {why}");
+            sys::exit_now(1);
+        }
     }
 
     fn step(&mut self, may_fork: bool) {
@@ -378,13 +464,20 @@ fn counts() -> Result<Vec<(String, u64)>, String> {
     Ok(counts)
 }
 
-/// One process of it.
-fn process(seed: u64, tenant: &str) -> i32 {
-    let mut program = ChaosProgram::new(seed, tenant);
-    // Chance would seldom make these: a client, a device and a subdevice.
-    for _ in 0..3 {
-        program.open();
+/// Waits for a process, which ends by itself, or by our signal if it was `killed`.
+fn ended_well(pid: i32, killed: bool) -> Result<(), String> {
+    match sys::wait(pid).map_err(|e| format!("wait: errno {e}"))? {
+        0 => Ok(()),
+        libc::SIGKILL if killed => Ok(()),
+        status => Err(format!("it ended with wait status {status:#x}")),
     }
+}
+
+/// One process of it.
+fn process(seed: u64, tenant: &str, granted: &'static Granted, device_instance: u32) -> i32 {
+    let mut program = ChaosProgram::new(seed, tenant, granted);
+    program.begin(device_instance);
+    program.open();
     for _ in 0..STEPS {
         program.step(true);
     }
@@ -402,6 +495,7 @@ pub fn run(seconds: u64, seed: Option<u64>, processes: u32) -> Result<bool, Stri
     println!("seed {seed}");
     let mut log = KernelLog::from_now();
     let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let device_instance = device_instance(&control, GPU)?;
     let before = counts()?;
     for name in TENANTS {
         let made = control.create(name, GPU, 512 * MIB, 1);
@@ -410,25 +504,41 @@ pub fn run(seconds: u64, seed: Option<u64>, processes: u32) -> Result<bool, Stri
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut dice = Dice(seed);
     let mut running = Vec::new();
+    let granted: &Granted = sys::shared()?;
+    let mut wrong = Vec::new();
     let (mut made, mut killed) = (0_u64, 0_u64);
     while Instant::now() < end {
         let (next, tenant) = (dice.roll(), dice.pick(&TENANTS));
-        let pid = spawn(|| process(next, tenant)).map_err(|e| format!("fork: errno {e}"))?;
+        let pid = spawn(|| process(next, tenant, granted, device_instance))
+            .map_err(|e| format!("fork: errno {e}"))?;
         made += 1;
         running.push(pid);
         if running.len() >= usize::try_from(processes.max(1)).unwrap_or(1) {
             let pid = running.remove(0);
-            if dice.below(4) == 0 {
+            let kill = dice.below(4) == 0;
+            if kill {
                 killed += 1;
                 let _ = sys::kill(pid, libc::SIGKILL);
             }
-            sys::wait(pid).map_err(|e| format!("wait: errno {e}"))?;
+            wrong.extend(ended_well(pid, kill).err());
         }
     }
     for pid in running {
-        sys::wait(pid).map_err(|e| format!("wait: errno {e}"))?;
+        wrong.extend(ended_well(pid, false).err());
     }
-    finish(&control, &before, &mut log, (made, killed))
+    println!("{made} processes, {killed} killed");
+    for (what, count) in [
+        ("clients", &granted.clients),
+        ("objects of memory", &granted.memory),
+        ("mappings", &granted.mappings),
+    ] {
+        let count = count.load(Relaxed);
+        println!("{count} {what} granted");
+        if count == 0 {
+            wrong.push(format!("no {what} were granted"));
+        }
+    }
+    finish(&control, &before, &mut log, wrong)
 }
 
 /// Compares the end with the beginning.
@@ -436,9 +546,9 @@ fn finish(
     control: &Control,
     before: &[(String, u64)],
     log: &mut KernelLog,
-    (made, killed): (u64, u64),
+    mut wrong: Vec<String>,
 ) -> Result<bool, String> {
-    let mut wrong: Vec<String> = log.faults();
+    wrong.extend(log.faults());
     let mut calls = 0;
     for name in TENANTS {
         let seen = control
@@ -466,7 +576,7 @@ fn finish(
         }
     }
     standin::reset("unanswered")?;
-    println!("{made} processes, {killed} killed, {calls} calls refused");
+    println!("{calls} calls refused");
     for line in &wrong {
         println!("FAILED {line}");
     }
