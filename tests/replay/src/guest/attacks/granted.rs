@@ -41,26 +41,33 @@ attacks! {
         Passes, Told, event_as_context;
 }
 
+/// A range of the device's own address space (NV01_MEMORY_VIRTUAL). Branch 550 refuses to map into
+/// the address space itself.
+fn range(a: &Attacker, handle: u32) -> Verdict {
+    let made = a.alloc(rm::DEVICE_HANDLE, handle, 0x70, &mut [0; 24]);
+    a.prepare("a range of addresses", made)
+}
+
 /// A compute object's page is a place in the GPU's memory by the kind of page of the range
 /// (`NVOS46_FLAGS_PAGE_KIND_VIRTUAL`).
 fn page_of_other_kind(a: &Attacker) -> Verdict {
     const KIND_OF_RANGE: u32 = 1 << 3;
     const SPACE: u32 = OWN + 3;
     let object = a.compute()?;
-    a.space(SPACE, &mut [0; 56])?;
+    range(a, SPACE)?;
     a.map_dma((object, SPACE), 4096, KIND_OF_RANGE).map(drop)
 }
 
 fn shared_page(a: &Attacker) -> Verdict {
     let made = a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0xde, &mut [0; 8]);
     a.prepare("an object of shared data", made)?;
-    a.space(OWN + 1, &mut [0; 56])?;
+    range(a, OWN + 1)?;
     a.map_dma((OWN, OWN + 1), 4096, 0).map(drop)
 }
 
 fn stale_translation(a: &Attacker) -> Verdict {
     a.memory(OWN, 2 * MIB)?;
-    a.space(OWN + 1, &mut [0; 56])?;
+    range(a, OWN + 1)?;
     let address = a.prepare("a mapping", a.map_dma((OWN, OWN + 1), 2 * MIB, 0))?;
     // NVOS47_FLAGS_DEFER_TLB_INVALIDATION_TRUE.
     let names = [a.client.handle, rm::DEVICE_HANDLE, OWN + 1, OWN, 1];
@@ -79,7 +86,7 @@ fn stale_translation(a: &Attacker) -> Verdict {
 /// The memory is freed while it is mapped.
 fn read_only(a: &Attacker) -> Verdict {
     a.memory(OWN, 2 * MIB)?;
-    a.space(OWN + 1, &mut [0; 56])?;
+    range(a, OWN + 1)?;
     // NVOS46_FLAGS_ACCESS_READ_ONLY.
     a.map_dma((OWN, OWN + 1), 2 * MIB, 1)?;
     told(a.client.free(OWN))
