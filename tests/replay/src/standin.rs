@@ -132,7 +132,12 @@ pub fn needed(reason: &str) -> Result<(), String> {
     if is_in_reach() {
         return Ok(());
     }
-    Err(format!("{NOT_HERE}{reason}"))
+    Err(not_here(reason))
+}
+
+/// An error for whose reason a test is left out unless the driver is the stand-in.
+pub fn not_here(reason: &str) -> String {
+    format!("{NOT_HERE}{reason}")
 }
 
 /// With another driver: why a test is left out, if its error says so or names a file that only the
