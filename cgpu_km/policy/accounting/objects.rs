@@ -33,7 +33,7 @@ pub(super) struct Likeness {
     /// Bytes of memory.
     pub(super) size: u64,
     pub(super) page: PageSize,
-    /// The GPU that the original is of.
+    /// The GPU that the parent has to be of: the original's, but for a copy that may be on any.
     pub(super) share: Option<ShareId>,
     /// The original's hold on what both cost.
     pub(super) hold: Option<Slot>,
@@ -159,22 +159,10 @@ impl Accounting {
         likeness: &Likeness,
         named: [Option<Slot>; 2],
     ) -> Result<Ticket, RefusalCause> {
-        if likeness.share != self.forest.named(client, parent)?.object.share {
+        let parent = self.forest.named(client, parent)?;
+        if likeness.share != parent.object.share {
             return Err(RefusalCause::OtherGpu);
         }
-        self.begin_copy_anywhere(client, parent, wanted, likeness, named)
-    }
-
-    /// The same, below an object of any GPU.
-    pub(super) fn begin_copy_anywhere(
-        &mut self,
-        client: ClientHandle,
-        parent: ObjectHandle,
-        wanted: ObjectHandle,
-        likeness: &Likeness,
-        named: [Option<Slot>; 2],
-    ) -> Result<Ticket, RefusalCause> {
-        let parent = self.forest.named(client, parent)?;
         let mut object = parent.child(likeness.class, likeness.kind);
         let (root, process) = (parent.owner.root, parent.owner.process);
         let parent = parent.slot;

@@ -60,17 +60,18 @@ impl Accounting {
             // The driver refuses it. Branch 535 has none.
             return self.begin_object(alloc);
         };
-        let source = self.forest.named(alloc.client, surface)?.slot;
-        let from = self.forest.objects.get(source);
-        let from = from.filter(|from| from.kind == Kind::SemaphoreSurface);
-        let from = from.ok_or(RefusalCause::WrongClass)?;
+        let surface = self.forest.named(alloc.client, surface)?;
+        let (source, from) = (surface.slot, surface.object);
+        if from.kind != Kind::SemaphoreSurface {
+            return Err(RefusalCause::WrongClass);
+        }
         let likeness = Likeness {
             class: alloc.class,
             kind: alloc.kind,
             asked: 0,
             size: 0,
             page: from.page,
-            share: from.share,
+            share: self.forest.named(alloc.client, alloc.parent)?.object.share,
             hold: from.hold,
         };
         let notes = match notes {
@@ -85,7 +86,7 @@ impl Accounting {
         };
         let (client, parent) = (alloc.client, alloc.parent);
         let named = [Some(source), notes];
-        self.begin_copy_anywhere(client, parent, alloc.object, &likeness, named)
+        self.begin_copy(client, parent, alloc.object, &likeness, named)
     }
 
     /// A channel is about to be bound to a surface of semaphores, or is no longer to be. The driver
