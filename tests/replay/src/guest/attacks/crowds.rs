@@ -19,6 +19,7 @@ use crate::{
             doorbell::ended,
             mappings::{map_doorbell_in, read, DOORBELL},
         },
+        tools::open_node,
         uvm,
     },
     standin, sys,
@@ -184,13 +185,6 @@ fn forks() -> Result<String, String> {
     compare(Limited::Mappings, 1, submitting)
 }
 
-/// Opens a control file.
-fn control_file(folder: &str) -> Result<i32, String> {
-    let path = format!("{folder}/nvidiactl");
-    let opened = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC);
-    opened.map_err(|errno| format!("{path}: errno {errno}"))
-}
-
 fn close_all(files: Vec<i32>) -> Result<(), String> {
     for fd in files {
         sys::close(fd).map_err(|errno| format!("close: errno {errno}"))?;
@@ -213,7 +207,7 @@ fn with_places(folder: &str) -> Result<u32, String> {
     let mut files = Vec::new();
     let mut count = 0;
     while count < ASKED {
-        let fd = control_file(folder)?;
+        let fd = open_node(folder, "nvidiactl")?;
         files.push(fd);
         let mut params = [0; 76];
         put_u32(&mut params, 0, rm::DEVICE_HANDLE);
@@ -270,7 +264,7 @@ fn exporter(folder: &str) -> Result<rm::Client, String> {
 /// How many times a program can export an object.
 fn exported(folder: &str) -> Result<u32, String> {
     let client = exporter(folder)?;
-    let fd = control_file(folder)?;
+    let fd = open_node(folder, "nvidiactl")?;
     let mut count = 0;
     while u32::from(count) < ASKED && export(&client, fd, (count, 1))? {
         count += 1;
@@ -289,7 +283,7 @@ fn drained(place: Place) -> Result<(u32, bool), String> {
     let mut files = Vec::new();
     let mut count = 0;
     for _ in 0..FILES {
-        let fd = control_file(&place.folder("attacker"))?;
+        let fd = open_node(&place.folder("attacker"), "nvidiactl")?;
         files.push(fd);
         // A list of which one has no place fails as a whole, so the last ones come alone.
         let (mut first, mut most) = (0, LIST);
@@ -303,7 +297,7 @@ fn drained(place: Place) -> Result<(u32, bool), String> {
         }
     }
     let neighbour = exporter(&place.folder("victim"))?;
-    let fd = control_file(&place.folder("victim"))?;
+    let fd = open_node(&place.folder("victim"), "nvidiactl")?;
     files.push(fd);
     let works = export(&neighbour, fd, (0, 1))?;
     close_all(files)?;

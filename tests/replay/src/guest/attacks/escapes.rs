@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     bytes::{put_u32, put_u64, u32_at, u64_at},
-    guest::{rm, tools::Verdict},
+    guest::{
+        rm,
+        tools::{open_node, Verdict},
+    },
     sys,
 };
 
@@ -176,17 +179,17 @@ fn adapter(a: &Attacker) -> Verdict {
 }
 
 fn register_null(a: &Attacker) -> Verdict {
-    let gpu = open(&format!("{}/nvidia{}", a.folder, super::scene::GPU));
+    let gpu = open_node(&a.folder, &format!("nvidia{}", super::scene::GPU));
     let gpu = a.prepare("a file of the GPU", gpu)?;
-    register(gpu, a.prepare("/dev/null", open("/dev/null"))?)
+    register(gpu, a.prepare("/dev/null", open_node("/dev", "null"))?)
 }
 
 /// A client of a control file that was bound to another one belongs to that one. It is still there
 /// when its own file is closed, with all that it has.
 fn outlived(a: &Attacker) -> Verdict {
-    let control = format!("{}/nvidiactl", a.folder);
-    let file = a.prepare("a control file", open(&control))?;
-    let owner = a.prepare("another control file", open(&control))?;
+    let control = || open_node(&a.folder, "nvidiactl");
+    let file = a.prepare("a control file", control())?;
+    let owner = a.prepare("another control file", control())?;
     let bound = register(file, owner).and_then(|()| {
         let client = rm::alloc(file, 0, 0, 0, rm::ROOT, &mut []);
         client.map_err(|failure| failure.to_string())
@@ -208,15 +211,9 @@ fn register(file: i32, control: i32) -> Verdict {
     registered.map(drop).map_err(|e| format!("errno {e}"))
 }
 
-fn open(path: &str) -> Result<i32, String> {
-    sys::open(path, libc::O_RDWR | libc::O_CLOEXEC).map_err(|e| format!("errno {e}"))
-}
-
 /// A request of UVM's with zeros, on an address space of the attacker's own; the status is at `at`.
 fn uvm_request(a: &Attacker, cmd: u32, at: usize) -> Verdict {
-    let path = format!("{}/nvidia-uvm", a.folder);
-    let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC);
-    let fd = a.prepare("a UVM file", fd)?;
+    let fd = a.prepare("a UVM file", open_node(&a.folder, "nvidia-uvm"))?;
     let begun = sys::ioctl(fd, crate::layout::UVM_INITIALIZE, &mut [0; 16]);
     a.prepare("UVM_INITIALIZE", begun)?;
     let mut params = [0; 64];

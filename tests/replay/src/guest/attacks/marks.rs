@@ -13,7 +13,10 @@ use super::{
     attack::Own,
     scene::{in_instances, open_client, told, Place, GPU, OWN},
 };
-use crate::{guest::rm, sys};
+use crate::{
+    guest::{rm, tools::open_node},
+    sys,
+};
 
 pub(super) const ATTACKS: &[Own] = &[Own {
     name: "a mapping filled beside marks of userfaultfd",
@@ -115,9 +118,7 @@ fn map_all(client: &rm::Client, folder: &str, marker: i32) -> Result<Maps, Strin
         takes: false,
     };
     for _ in 0..ROUNDS {
-        let path = format!("{folder}/nvidia{GPU}");
-        let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC);
-        let fd = fd.map_err(|errno| format!("{path}: errno {errno}"))?;
+        let fd = open_node(folder, &format!("nvidia{GPU}"))?;
         // BAR1 that may show it counts until it is freed.
         told(client.memory(OWN, LENGTH))?;
         let prepared = rm::map(client.ctl, names, LENGTH, rm::MAP_OF_MEMORY, fd);
