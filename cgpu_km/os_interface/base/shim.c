@@ -639,16 +639,38 @@ void cgpu_shim_take_access(struct vm_area_struct *vma, bool of_device)
 	WRITE_ONCE(vma->vm_page_prot, with_access(pgprot_val(vma->vm_page_prot), none));
 }
 
+#ifdef VM_PAT
+static int keep_entry(pte_t *entry, unsigned long address, void *kept)
+{
+	*(pte_t *)kept = ptep_get(entry);
+	return 0;
+}
+
+static int restore_entry(pte_t *entry, unsigned long address, void *kept)
+{
+	set_pte(entry, *(pte_t *)kept);
+	return 0;
+}
+#endif
+
 /*
- * Whether the kernel has noted how the frames of this mapping are cached, and will ask its first
- * entry which ones they were (x86, before 6.16: track_pfn_remap() and untrack_pfn(), memtype.c).
+ * Before Linux 6.16 the kernel notes how frames are cached that a driver has mapped in one call
+ * (x86: track_pfn_remap(), memtype.c). Whoever takes the first of them out ends that, and asks the
+ * first entry which frames they were (untrack_pfn()). If munmap() and unmap_mapping_range() meet
+ * there, the second one finds none and warns. So it is ended before the program has the mapping:
+ * one page is taken out, and put back as it was.
  */
-bool cgpu_shim_is_tracked(const struct vm_area_struct *vma)
+void cgpu_shim_end_tracking(struct vm_area_struct *vma)
 {
 #ifdef VM_PAT
-	return vma->vm_flags & VM_PAT;
-#else
-	return false;
+	unsigned long last = vma->vm_end - PAGE_SIZE;
+	pte_t kept = __pte(0);
+
+	if (!(vma->vm_flags & VM_PAT))
+		return;
+	cgpu_shim_each_entry(vma->vm_mm, last, vma->vm_end, keep_entry, &kept);
+	zap_frames(vma, last, PAGE_SIZE);
+	cgpu_shim_each_entry(vma->vm_mm, last, vma->vm_end, restore_entry, &kept);
 #endif
 }
 

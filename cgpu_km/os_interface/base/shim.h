@@ -102,7 +102,7 @@ bool cgpu_shim_is_uncached(const struct vm_area_struct *vma);
 void cgpu_shim_unmap_writable(struct file *file);
 void cgpu_shim_restore_protection(struct vm_area_struct *vma);
 void cgpu_shim_give_access(struct vm_area_struct *vma, unsigned long start, unsigned long end);
-bool cgpu_shim_is_tracked(const struct vm_area_struct *vma);
+void cgpu_shim_end_tracking(struct vm_area_struct *vma);
 void cgpu_shim_take_access(struct vm_area_struct *vma, bool of_device);
 void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_t *entry,
 			 unsigned long frame);

@@ -163,13 +163,6 @@ impl<'a> LockedVma<'a> {
         unsafe { extra::cgpu_shim_zap_frames(vma, start, length) };
     }
 
-    /// Whether the kernel asks the first entry which frames the driver has put in, when they are
-    /// taken out.
-    pub(in crate::os_interface) fn is_tracked(self) -> bool {
-        // SAFETY: The mapping is valid and locked by the type's invariant.
-        unsafe { extra::cgpu_shim_is_tracked(self.as_ptr()) }
-    }
-
     /// Entries that are made from now on give nobody access.
     ///
     /// # Safety
@@ -419,6 +412,13 @@ impl NewVma<'_> {
     ) {
         // SAFETY: By the type's invariant the field may be changed; see this function's contract.
         unsafe { extra::cgpu_shim_set_operations(self.as_ptr(), operations) };
+    }
+
+    /// Ends the note of the frames that the driver has put in. Otherwise who takes them out asks
+    /// the entries for it.
+    pub(in crate::os_interface) fn end_tracking(self) {
+        // SAFETY: By the type's invariant the mapping is valid and its entries may be changed.
+        unsafe { extra::cgpu_shim_end_tracking(self.as_ptr()) };
     }
 
     /// Puts `page` in the place of what is in a mapping of one page of host memory, for reading.

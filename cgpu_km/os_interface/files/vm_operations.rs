@@ -105,6 +105,7 @@ unsafe fn make_now<E: Endpoint>(
     if original.is_null() {
         return Ok(0);
     }
+    vma.end_tracking();
     let made = MadeMapping {
         session,
         file,
@@ -190,9 +191,7 @@ impl<E: Endpoint> MadeMapping<'_, E> {
         // put in without access: see `registers`.
         let stays = entered.is_ok_and(|gated| unsafe {
             let doorbell = E::doorbell(&self.session.file);
-            // Other frames come with faults only: those of now are the ones to be forgotten.
-            let is_changed = doorbell.is_some() && self.vma.is_tracked();
-            !is_changed && gated.gate().give_access(*self.vma, doorbell)
+            gated.gate().give_access(*self.vma, doorbell)
         });
         if !stays {
             self.vma.zap_frames();

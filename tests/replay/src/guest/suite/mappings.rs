@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `mmap` on the proxies.
 
-use std::os::unix::fs::FileExt;
+use std::{
+    os::unix::fs::FileExt,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
 
 use cgpu_uapi::Cause;
 
@@ -21,6 +24,7 @@ tests! {
     "mmap: a mapping without descriptor holds the instance" => holds_instance;
     "mmap: a mapping ends with its object's unmapping" => unmapped_object;
     "mmap: a child has it too" => child;
+    "mmap: memory that is unmapped while it ends" => ends_while_unmapped;
     "mmap: host memory that is shown is not registered" => registered;
     "mmap: the doorbell" => doorbell;
     "mmap: /proc/PID/mem does not reach registers and memory" => debugged;
@@ -186,6 +190,52 @@ fn child() -> Verdict {
     sys("close", os::close(fd))?;
     client.close();
     Ok(())
+}
+
+/// One thread unmaps what another frees. Before Linux 6.16 the kernel warned if they met, which
+/// fails the whole run.
+fn ends_while_unmapped() -> Verdict {
+    const ROUNDS: u32 = 2_000;
+    let instance = Instance::new("meeting", GIB)?;
+    let client = instance.client()?;
+    let (mapped, started) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let unmapper = scope.spawn(|| -> Verdict {
+            for _ in 0..ROUNDS {
+                let address = loop {
+                    match mapped.swap(0, Ordering::Acquire) {
+                        0 => std::hint::spin_loop(),
+                        1 => return Ok(()),
+                        address => break address,
+                    }
+                };
+                started.store(true, Ordering::Release);
+                unmap(address, PAGE)?;
+            }
+            Ok(())
+        });
+        let freer = || -> Verdict {
+            for _ in 0..ROUNDS {
+                let address = map_memory(&instance, &client, HANDLE)?;
+                started.store(false, Ordering::Relaxed);
+                mapped.store(address, Ordering::Release);
+                while !started.load(Ordering::Acquire) && !unmapper.is_finished() {
+                    std::hint::spin_loop();
+                }
+                at("free", client.free(HANDLE))?;
+            }
+            Ok(())
+        };
+        let freed = freer();
+        // An end for who waits for a mapping that does not come.
+        if freed.is_err() {
+            mapped.store(1, Ordering::Release);
+        }
+        let unmapped = unmapper.join().unwrap_or_else(|_| Err("panicked".into()));
+        freed.and(unmapped)
+    })?;
+    client.close();
+    equal("files", &instance.get()?.tenant_open_files, &0)
 }
 
 /// Length of the doorbell's region.
