@@ -3,7 +3,7 @@
 //! read: a pod may have 3 MiB of it, which would take many times that in memory.
 
 use serde::{
-    de::{Error, IgnoredAny, MapAccess, Visitor},
+    de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
     Deserialize, Deserializer,
 };
 use std::{
@@ -62,8 +62,8 @@ pub(crate) const SYSTEMS: [&[&str]; 3] = [
 ];
 /// Names that go along with them.
 pub(crate) const ALONG: [&str; 2] = [HAMI_COUNT, HAMI_PRIORITY];
-/// Longest text that is kept. Names of containers and quantities are shorter.
-const LONGEST: usize = 100;
+/// Longest text that is kept: the longest name of an object.
+const LONGEST: usize = 253;
 
 /// All names that make a pod one to be converted. The chart's webhook asks for just these.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -82,10 +82,52 @@ pub struct AskedPod {
 /// The metadata of a pod.
 #[derive(Debug, Default, Deserialize)]
 pub struct AskedMetadata {
+    /// Unless the apiserver is to make one.
+    pub(crate) name: Option<AskedText>,
     #[serde(default)]
     pub(crate) labels: AskedLabels,
     /// Those that another system knows, if there are any at all.
     pub(crate) annotations: Option<AskedAnnotations>,
+    #[serde(rename = "ownerReferences")]
+    pub(crate) owner: Option<AskedOwners>,
+}
+
+/// The first of a pod's owners.
+#[derive(Debug)]
+pub(crate) struct AskedOwners(pub(crate) Option<AskedOwner>);
+
+/// An owner of a pod, as the pod's creator wrote it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AskedOwner {
+    #[serde(default)]
+    pub(crate) api_version: AskedText,
+    #[serde(default)]
+    pub(crate) kind: AskedText,
+    #[serde(default)]
+    pub(crate) name: AskedText,
+    #[serde(default)]
+    pub(crate) uid: AskedText,
+}
+
+impl<'de> Deserialize<'de> for AskedOwners {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OwnersReader;
+        impl<'de> Visitor<'de> for OwnersReader {
+            type Value = AskedOwners;
+
+            fn expecting(&self, said: &mut fmt::Formatter<'_>) -> fmt::Result {
+                said.write_str("owners")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<AskedOwners, A::Error> {
+                let first = all.next_element()?;
+                while all.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(AskedOwners(first))
+            }
+        }
+        from.deserialize_seq(OwnersReader)
+    }
 }
 
 /// Names of a pod's annotations that another system knows and that have a value.
@@ -121,6 +163,7 @@ pub(crate) struct AskedLabels {
 pub(crate) struct AskedSpec {
     pub(crate) containers: Vec<AskedContainer>,
     pub(crate) init_containers: Option<Vec<AskedContainer>>,
+    pub(crate) scheduler_name: Option<AskedText>,
     /// Whether there are any, and how many, which takes no memory.
     pub(crate) resource_claims: Option<Vec<IgnoredAny>>,
 }
@@ -241,7 +284,7 @@ mod tests {
         assert_eq!(known[HAMI_MEMORY], AskedText("3".to_owned()));
         // Every text that is kept, and the empty marks of what is not.
         let kept = format!("{read:?}").replace("IgnoredAny, ", "");
-        assert!(kept.len() < 1500, "{} {}", kept.len(), &kept[..1500]);
+        assert!(kept.len() < 2000, "{} {}", kept.len(), &kept[..2000]);
         assert_eq!(size_of::<IgnoredAny>(), 0);
     }
 

@@ -13,7 +13,7 @@ use crate::{
     },
     names::DRIVER,
     patch::{annotate, append, use_claim},
-    quantity,
+    quantity, scheduler,
     templates::{Template, Wanted},
 };
 use cgpu_uapi::Priority;
@@ -319,6 +319,7 @@ pub fn convert(pod: &AskedPod, highest: Priority) -> Result<Option<Conversion>, 
     }
     let is_there = spec.resource_claims.is_some();
     append(&mut patch, "/spec/resourceClaims", is_there, claims);
+    scheduler::choose(spec.scheduler_name.as_ref(), &mut patch, &mut notes);
     let unique: BTreeSet<_> = notes.into_iter().collect();
     let notes: Vec<_> = unique.into_iter().collect();
     if !notes.is_empty() {

@@ -11,8 +11,9 @@
 //!
 //! Beside the driver there are two more programs in the same binary: [`webhook`] checks
 //! [`parameters`] and turns other systems' resource names ([`asked`]) into claims ([`compat`],
-//! [`templates`], [`patch`]), and [`device_plugin`] gives out [`slots`] of fixed sizes in clusters
-//! whose scheduler cannot divide a GPU.
+//! [`templates`], `scheduler`, [`patch`]), and tells what is lost in [`events`].
+//! [`device_plugin`] gives out [`slots`] of fixed sizes in clusters whose scheduler cannot divide a
+//! GPU.
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,8 @@ pub mod config;
 pub mod device_plugin;
 #[cfg(feature = "cluster")]
 pub mod driver;
+#[cfg(feature = "cluster")]
+pub mod events;
 pub mod failures;
 pub mod gpus;
 pub mod journal;
@@ -49,6 +52,7 @@ pub mod publisher;
 pub mod quantity;
 #[cfg(feature = "cluster")]
 pub mod rpc;
+pub(crate) mod scheduler;
 pub mod slices;
 pub mod slots;
 pub mod status;

@@ -296,6 +296,7 @@ async fn review(options: WebhookOptions) -> Result<(), String> {
         client,
         allowed: options.allow.allowed(),
         path: options.path,
+        events: Arc::default(),
     });
     let mut stop = ending()?;
     let asked = webhook.clone();

@@ -7,6 +7,7 @@ use crate::{
     asked::AskedPod,
     compat,
     config::{Allowed, GpuConfig},
+    events::Events,
     names::is_object,
     parameters::{of_class, Configured},
     templates::Template,
@@ -60,8 +61,10 @@ pub struct Webhook {
     /// The most that claims may ask for without their class's word.
     pub allowed: Allowed,
     /// The first part of the path of reviews. It is secret: nothing else tells the apiserver from
-    /// any pod that reaches this port. Whoever knows it can have templates made, and nothing else.
+    /// any pod that reaches this port. Whoever knows it can have templates and events made.
     pub path: String,
+    /// The events about wishes that are not kept.
+    pub events: Arc<Events>,
 }
 
 /// The answer to a review.
@@ -201,10 +204,21 @@ impl Webhook {
             return Verdict::refused("the pod's namespace cannot be one");
         }
         if !request.dry_run {
+            let mut made = None;
             for template in &conversion.templates {
-                if let Err(why) = self.provide(namespace, template).await {
-                    return Verdict::refused(why);
+                match self.provide(namespace, template).await {
+                    Ok(there) => made = Some(there),
+                    Err(why) => return Verdict::refused(why),
                 }
+            }
+            if let Some(made) = made.filter(|_| !conversion.notes.is_empty()) {
+                self.events.tell(
+                    &self.client,
+                    namespace,
+                    &pod.metadata,
+                    &made,
+                    &conversion.notes,
+                );
             }
         }
         Verdict {
@@ -216,7 +230,11 @@ impl Webhook {
 
     /// Has a template be there. Its name says what is in it; one that was made otherwise is not
     /// used.
-    async fn provide(&self, namespace: &str, template: &Template) -> Result<(), String> {
+    async fn provide(
+        &self,
+        namespace: &str,
+        template: &Template,
+    ) -> Result<ResourceClaimTemplate, String> {
         let templates: Api<ResourceClaimTemplate> = Api::namespaced(self.client.clone(), namespace);
         let (name, [label, own]) = (&template.name, MADE_BY);
         let wanted = json!({"metadata": {"name": name, "labels": {label: own}},
@@ -240,7 +258,7 @@ impl Webhook {
                 ));
             }
             match templates.create(&PostParams::default(), &wanted).await {
-                Ok(_) => return Ok(()),
+                Ok(made) => return Ok(made),
                 // Another review was faster.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => return Err(failed(error)),
@@ -248,7 +266,7 @@ impl Webhook {
             found = templates.get_opt(name).await.map_err(failed)?;
         }
         match found {
-            Some(found) if asks_the_same(&found, &wanted) => Ok(()),
+            Some(found) if asks_the_same(&found, &wanted) => Ok(found),
             _ => Err(format!(
                 "the ResourceClaimTemplate {namespace}/{name} is another one than the name says; \
                  delete it, and it is made again"
@@ -289,6 +307,7 @@ mod tests {
             client: Client::try_from(nowhere).expect("a client"),
             allowed: Allowed::default(),
             path: "s3cret".to_owned(),
+            events: Arc::default(),
         });
         for (path, status) in [
             ("/healthz", StatusCode::OK),
@@ -352,6 +371,11 @@ mod tests {
                 let class = json!({"metadata": {"name": class}, "spec": {"config": config}});
                 return answered(Some(class));
             }
+            if path == "/api/v1/namespaces/team-a/events" {
+                let event: Value = serde_json::from_slice(request.body()).expect("JSON");
+                all.insert("an event".to_owned(), event);
+                return answered(None);
+            }
             let (of_all, name) = path
                 .split_once("/resourceclaimtemplates")
                 .expect("templates");
@@ -386,6 +410,7 @@ mod tests {
             client,
             allowed: Allowed::default(),
             path: "s3cret".to_owned(),
+            events: Arc::default(),
         };
         let convert = async |mib: u32, dry_run: bool| {
             let limits = json!({"nvidia.com/gpumem": mib});
@@ -423,12 +448,44 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_event_that_fails_refuses_nothing() {
+        let (client, kept) = apiserver().await;
+        let webhook = Webhook {
+            client,
+            allowed: Allowed::default(),
+            path: "s3cret".to_owned(),
+            events: Arc::default(),
+        };
+        for dry_run in [true, false] {
+            let limits = json!({"nvidia.com/gpucores": 30});
+            let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [
+                {"name": "main", "resources": {"limits": limits}}]}});
+            let request = ReviewRequest {
+                uid: "u".to_owned(),
+                namespace: "team-a".to_owned(),
+                dry_run,
+                object: serde_json::from_value(pod).expect("a pod"),
+            };
+            assert_eq!(webhook.convert(&request).await.refused, None);
+        }
+        let event = loop {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            if let Some(event) = kept.lock().expect("held").get("an event") {
+                break event.clone();
+            }
+        };
+        assert_eq!(event["involvedObject"]["name"], "cgpu-all-w30-x1");
+        assert_eq!(event["count"], 1);
+    }
+
+    #[tokio::test]
     async fn claims_beyond_their_class_are_refused() {
         let (client, _) = apiserver().await;
         let webhook = Webhook {
             client,
             allowed: Allowed::default(),
             path: "s3cret".to_owned(),
+            events: Arc::default(),
         };
         let judge = async |classes: [&str; 2], requests: &[&str], fields: Value| {
             let opaque = json!({"driver": DRIVER, "parameters": parameters(fields)});

@@ -4,9 +4,10 @@
 use crate::{
     control_plane::port,
     patience::{must, wait, Outcome},
-    world::{chart, objects, render, render_upgrade, shape, World},
+    world::{chart, objects, render, render_upgrade, shape, World, WorldNode},
 };
 use cgpu_dra::{asked, config::Allowed, patch::NOT_KEPT, web, webhook::Webhook};
+use cgpu_fake::ControlState;
 use http::request::Parts;
 use k8s_openapi::{
     api::{
@@ -14,7 +15,7 @@ use k8s_openapi::{
             MutatingWebhookConfiguration, ValidatingAdmissionPolicy,
             ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
         },
-        core::v1::{Pod, Secret},
+        core::v1::{ConfigMap, Event, Pod, Secret},
         resource::v1::{ResourceClaim, ResourceClaimTemplate},
     },
     ByteString,
@@ -80,6 +81,7 @@ async fn start(world: &World) -> (JoinHandle<()>, String) {
         client,
         allowed: Allowed::default(),
         path: secret.clone(),
+        events: Arc::default(),
     });
     let asked = webhook.clone();
     let service = web::serve(
@@ -132,6 +134,13 @@ pub(crate) async fn other_systems_names_become_claims(world: &mut World) -> Outc
         listed.is_ok_and(|l| l.items.is_empty()),
         "a dry run has made a template",
     )?;
+    create(
+        world,
+        "dry",
+        limits(json!({"nvidia.com/gpucores": 7})),
+        true,
+    )
+    .await?;
     let wanted = json!({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3072, "nvidia.com/gpucores": 30});
     let made = create(world, "hami", limits(wanted), false).await?;
     let said = made.metadata.annotations.unwrap_or_default();
@@ -165,6 +174,8 @@ pub(crate) async fn other_systems_names_become_claims(world: &mut World) -> Outc
         plain.spec.is_some_and(|s| s.resource_claims.is_none()),
         "a pod of nobody was changed",
     )?;
+    an_event_says_what_is_lost(world).await?;
+    each_system_has_its_units(world, &node).await?;
     parameters_are_checked(world).await?;
     let pods: Api<Pod> = world.api(SPACE);
     for name in ["hami", "again", "plain"] {
@@ -176,6 +187,97 @@ pub(crate) async fn other_systems_names_become_claims(world: &mut World) -> Outc
     unanswered?;
     world.gone(SPACE).await?;
     must(node.fake.limits().is_empty(), node.fake.limits())
+}
+
+/// The events about an object's pods.
+async fn told(world: &World, name: &str) -> Option<Vec<Event>> {
+    let events: Api<Event> = world.api(SPACE);
+    let about = format!("reason=NotKept,involvedObject.name={name}");
+    let found = events.list(&ListParams::default().fields(&about)).await;
+    Some(found.ok()?.items).filter(|found| !found.is_empty())
+}
+
+/// An event is about the template of a pod that has no owner, and about the owner of others, of
+/// which many make one event. A dry run makes none.
+async fn an_event_says_what_is_lost(world: &World) -> Outcome {
+    let both = wait("an event of each pod", || async {
+        let found = told(world, "cgpu-3072m-w30-x2").await?;
+        Some(found).filter(|found| found.len() == 2)
+    })
+    .await?;
+    let said: Vec<_> = both.iter().filter_map(|e| e.message.as_deref()).collect();
+    let of_hami =
+        "of the pod hami not all is kept: container main: nvidia.com/gpucores: 30 becomes";
+    must(said.iter().any(|said| said.contains(of_hami)), &said)?;
+    let templates: Api<ResourceClaimTemplate> = world.api(SPACE);
+    let template = templates.get("cgpu-3072m-w30-x2").await;
+    let uid = template.map_err(|e| e.to_string())?.metadata.uid;
+    let is_about = |event: &Event| event.involved_object.uid == uid && event.count == Some(1);
+    must(both.iter().all(is_about), &both)?;
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "owner", "namespace": SPACE}});
+    world.apply(owner).await;
+    let owners: Api<ConfigMap> = world.api(SPACE);
+    let owner = owners.get("owner").await.map_err(|e| e.to_string())?;
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner",
+        "uid": owner.metadata.uid});
+    let mut spec = limits(json!({"nvidia.com/gpumem": 512, "nvidia.com/gpucores": 1}));
+    spec["schedulerName"] = "hami-scheduler".into();
+    let pods: Api<Pod> = world.api(SPACE);
+    for _ in 0..10 {
+        let pod = json!({"metadata": {"generateName": "owned-", "ownerReferences": [owner]},
+            "spec": spec});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        let made = pods.create(&PostParams::default(), &pod).await;
+        let made = made.map_err(|e| e.to_string())?;
+        let name = made.metadata.name.clone().unwrap_or_default();
+        // HAMi's scheduler, which is not there, would never place it.
+        world.scheduled(SPACE, &name).await?;
+        let _ = pods.delete(&name, &DeleteParams::default()).await;
+    }
+    let one = wait("an event", || told(world, "owner")).await?;
+    let said = one[0].message.clone().unwrap_or_default();
+    must(said.contains("hami-scheduler is not kept"), &said)?;
+    let all = world.api::<Event>(SPACE).list(&ListParams::default()).await;
+    let all = all.map_err(|e| e.to_string())?.items;
+    let all = all
+        .iter()
+        .filter(|e| e.reason.as_deref() == Some("NotKept"));
+    must(all.count() == 3, "an event too many")?;
+    // The account may make them and no more.
+    let token = world.token_of("cgpu-webhook", None).await;
+    let events: Api<Event> = Api::namespaced(world.plane.client_of(&token), SPACE);
+    let listed = events.list(&ListParams::default()).await;
+    let refused = listed.map(|_| ()).map_err(|e| e.to_string());
+    let is_forbidden = refused.as_ref().is_err_and(|e| e.contains("forbidden"));
+    must(is_forbidden, &refused)
+}
+
+/// A pod gets what it asks Alibaba Cloud's or Tencent Cloud's system for.
+async fn each_system_has_its_units(world: &World, node: &WorldNode) -> Outcome {
+    for (name, wanted, gib, weight) in [
+        ("aliyun", json!({"aliyun.com/gpu-mem": 5}), 5, 1),
+        (
+            "tencent",
+            json!({"tke.cloud.tencent.com/qgpu-memory": 4, "tke.cloud.tencent.com/qgpu-core": 25}),
+            4,
+            25,
+        ),
+    ] {
+        create(world, name, limits(wanted), false).await?;
+        let made = wait(&format!("the instance of {name}"), || async {
+            let of_size = |s: &mut ControlState| {
+                let mut all = s.instances.iter();
+                all.find(|i| i.memory_limit_bytes == gib * GIB)
+                    .map(|i| i.weight)
+            };
+            node.fake.with(of_size)
+        })
+        .await?;
+        must(made == weight, (name, made))?;
+        world.delete(SPACE, name).await;
+    }
+    Ok(())
 }
 
 /// A claim with a parameter.
