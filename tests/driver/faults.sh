@@ -61,6 +61,7 @@ check "nothing is left of it" within 10 idle a
 # ---- an allocation that the firmware refuses: the next channel
 inject "refuse 0xc86f 0x51"
 check "a program whose channel is refused fails" program_fails a memory
+check "the neighbour runs" program b memory
 check "nothing is left of it" within 10 idle a
 check "the next one runs" program a memory copies
 check "nothing is left of that" within 10 idle a
@@ -70,10 +71,22 @@ inject "slow 30"
 inside a timeout -s KILL 300 cuda-check memory copies >"$out/slow" 2>&1 &
 waiting=$!
 answers_beside() { run cgpuctl inst show a && kill -0 "$1"; }
-check "the module answers meanwhile" answers_beside $waiting
+# From then on the program waits for the firmware most of the time.
+has_files() { kill -0 "$1" && [ "$(value a open_file_count)" -gt 0 ]; }
+# Asked so often, the module is asked in the midst of such a call.
+answers_all_along() {
+	for _ in 1 2 3 4 5 6 7 8 9 10; do
+		answers_beside "$1" || return 1
+	done
+	has_files "$1"
+}
+check "a program is at work with slow firmware" within 60 has_files $waiting
+check "the module answers all along" answers_all_along $waiting
+check "the neighbour runs" program b memory
 wait $waiting
 check "a program runs with slow firmware" is $? 0
 inject "slow 0"
+check "nothing is left of the neighbour's program" within 10 idle b
 check "nothing is left of it" within 10 idle a
 
 # ---- a channel that fails

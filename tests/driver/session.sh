@@ -25,7 +25,7 @@ nvrm_lines() {
 }
 
 # Questions to nvidia-smi, with the file that keeps the answer.
-FIELDS=name,uuid,pci.bus_id,memory.total,memory.free,utilization.gpu
+FIELDS=name,uuid,pci.bus_id,utilization.gpu,compute_mode,persistence_mode
 cat >"$out/questions" <<END
 table nvidia-smi
 list nvidia-smi -L
@@ -34,7 +34,7 @@ topology nvidia-smi topo -m
 processes nvidia-smi pmon -c 1
 monitor nvidia-smi dmon -c 1
 query nvidia-smi --query-gpu=$FIELDS --format=csv
-apps nvidia-smi --query-compute-apps=pid,used_memory --format=csv
+apps nvidia-smi --query-compute-apps=pid,process_name --format=csv
 opencl clinfo
 END
 # ask WAY COMMAND...: all of it, answers and exit codes in $out/WAY.NAME.
@@ -50,14 +50,20 @@ ask() {
 
 # Lines that are meant to differ in an instance: memory is its limit, some counters are the whole
 # GPU's, and time passes. The LUID is what clinfo finds in its memory: the driver writes none where
-# "Valid Device LUID" is No.
-DIFFERENT='Timestamp|^[A-Z][a-z]{2} [A-Z][a-z]{2} |MiB|Addressing Mode|Tx Throughput|Rx Throughput'
+# "Valid Device LUID" is No. Of a line with an amount of memory the rest is compared.
+DIFFERENT='Timestamp|^[A-Z][a-z]{2} [A-Z][a-z]{2} |Addressing Mode|Tx Throughput|Rx Throughput'
 DIFFERENT="$DIFFERENT|Global memory size|Max memory allocation|^ +Device LUID "
 DIFFERENT="$DIFFERENT|Encoder|Decoder|JPEG|OFA|FBC Stats|Active Sessions|Average (FPS|Latency)"
-# answers_alike NAME
+# answers_alike NAME: there is an answer, it is the same, and the program says that all is well.
 answers_alike() {
 	for way in direct instance; do
-		grep -v -E "$DIFFERENT" "$out/$way.$1" >"$out/$way"
+		grep -v -E "$DIFFERENT" "$out/$way.$1" | sed -E 's/ *[0-9]+ ?MiB/ N MiB/g' >"$out/$way"
+		# Two lines, of which the last one is that of the exit code.
+		[ "$(wc -l <"$out/$way")" -ge 2 ] || { echo "FAILED $way: no answer"; return 1; }
+		if [ "$(tail -n 1 "$out/$way")" != "exit code 0" ]; then
+			sed "s/^/FAILED $way: /" "$out/$way" | tail -n 3
+			return 1
+		fi
 	done
 	diff "$out/direct" "$out/instance" >"$out/different" && return
 	# With this word each of the lines is told again at the end of make test.

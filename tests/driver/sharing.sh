@@ -36,7 +36,14 @@ share() {
 	done
 	return 1
 }
-given() { value "$1" gpu_time_ns; }
+# more_than COUNT: so many of a's kernels have ended, and then some.
+more_than() { [ "$(ended a)" -gt "$1" ]; }
+# stands_still MOST: a's program is there, and in five seconds no more than MOST kernels end.
+stands_still() {
+	before=$(ended a)
+	sleep 5
+	kill -0 $working && between 0 $(($(ended a) - before)) "$1"
+}
 # killed TIMES: a program in each instance is killed while its kernels run, so many times.
 killed() {
 	for time in $(seq "$1"); do
@@ -95,18 +102,19 @@ check "nothing is left of a's programs" within 20 idle a
 check "nothing is left of b's programs" within 20 idle b
 
 # Suspended, a program waits and loses nothing.
-TIME=6
+TIME=30
 works a &
 working=$!
 check "a program works" within 60 begun a
+check "its kernels end" within 20 more_than 0
+check "and go on ending" within 20 more_than "$(ended a)"
 check "it is suspended" run cgpuctl inst suspend a
 sleep 3
-before=$(given a)
-sleep 5
-check "suspended, it is given next to nothing" between 0 $((($(given a) - before) / 1000000)) 100
+check "suspended, next to none of its kernels ends" stands_still 10
+before=$(ended a)
 check "it is resumed" run cgpuctl inst resume a
 wait $working
-check "and goes on to its end" between 1 "$(ended a)" "$most"
+check "and goes on to its end" between $((before + 1)) "$(ended a)" $((TIME * 1000000 / LENGTH))
 
 # The same in the midst of a kernel: its context is preempted within it (CILP).
 # It is so long that it has not ended when the instance is suspended, on a busy machine too.
