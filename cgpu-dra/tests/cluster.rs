@@ -14,6 +14,8 @@ mod patience;
 mod random;
 #[path = "cluster/reviews.rs"]
 mod reviews;
+#[path = "cluster/selectors.rs"]
+mod selectors;
 #[path = "cluster/storm.rs"]
 mod storm;
 #[path = "cluster/world.rs"]
@@ -65,6 +67,8 @@ async fn run(binaries: &std::path::Path, wanted: &[String]) -> usize {
         cases::a_failed_gpu_is_tainted,
         cases::a_driver_comes_back,
         cases::a_claim_is_resized,
+        cases::conditions_come_and_go,
+        selectors::claims_select_gpus_by_attributes,
         cases::quotas_and_extended_resources,
         cases::the_account_is_kept_to_its_node,
         cases::a_claim_keeps_its_allocation,

@@ -13,7 +13,7 @@ use cgpu_dra::{
     proto::{HealthResponse, HealthStatus},
 };
 use cgpu_fake::H200;
-use cgpu_uapi::{Instance, InstanceKey, Name};
+use cgpu_uapi::{state, Instance, InstanceKey, Name};
 use k8s_openapi::{
     api::{
         core::v1::Pod,
@@ -31,7 +31,10 @@ use zerocopy::FromZeros;
 const GIB: u64 = 1 << 30;
 
 /// The instances of a node, once there are so many.
-async fn limits(node: &WorldNode, count: usize) -> Result<Vec<(String, u32, u64)>, String> {
+pub(crate) async fn limits(
+    node: &WorldNode,
+    count: usize,
+) -> Result<Vec<(String, u32, u64)>, String> {
     let what = format!("{count} instances");
     let found = wait(&what, || async {
         Some(node.fake.limits()).filter(|l| l.len() == count)
@@ -337,6 +340,63 @@ pub(crate) async fn a_claim_is_resized(world: &mut World) -> Outcome {
     world.gone("resize").await
 }
 
+/// A claim's conditions tell that its programs hold more than its limit, that the node's operator
+/// keeps it off the GPU, and that this is over.
+pub(crate) async fn conditions_come_and_go(world: &mut World) -> Outcome {
+    let node = world.node("state", 1).await;
+    world.namespace("state").await;
+    world.template("state", "t", json!({"memory": "8Gi"})).await;
+    world.pod("state", "one", "t").await;
+    limits(&node, 1).await?;
+    let claims: Api<ResourceClaim> = world.api("state");
+    let listed = claims.list(&ListParams::default()).await;
+    let name = listed.map_err(|e| e.to_string())?.items[0]
+        .metadata
+        .name
+        .clone();
+    let name = name.unwrap_or_default();
+    let says = |kind: &'static str, status: &'static str, reason: &'static str| {
+        let (claims, name) = (claims.clone(), name.clone());
+        async move {
+            let said = |claim: &ResourceClaim| {
+                let condition = condition(claim, kind)?;
+                let is_so = condition.status == status && condition.reason == reason;
+                is_so.then(|| condition.last_transition_time.clone())
+            };
+            until(&claims, &name, &format!("{kind} {status}"), said).await
+        }
+    };
+    let within = says("OverLimit", "False", "WithinLimit").await?;
+    let free = says("Suspended", "False", "NotSuspended").await?;
+    // Managed memory counts as well.
+    node.fake.with(|s| {
+        s.instances[0].memory_used_bytes = 3 * GIB;
+        s.instances[0].memory_managed_bytes = 3 * GIB;
+    });
+    let lower = json!({"metadata": {"annotations": {"cgpu.io/memory": "4Gi"}}});
+    let by = PatchParams::default();
+    let patched = claims.patch(&name, &by, &Patch::Merge(lower)).await;
+    patched.map_err(|e| e.to_string())?;
+    let over = says("OverLimit", "True", "LimitLowered").await?;
+    must(over > within, (&over, &within))?;
+    node.fake.with(|s| s.instances[0].memory_managed_bytes = 0);
+    says("OverLimit", "False", "WithinLimit").await?;
+    let suspend = |suspended: bool| {
+        node.fake.with(|s| {
+            let of = s.compute.get_mut(&s.instances[0].id).expect("a tenant");
+            of.state &= !state::SUSPENDED;
+            of.state |= if suspended { state::SUSPENDED } else { 0 };
+        });
+    };
+    suspend(true);
+    says("Suspended", "True", "SuspendedByOperator").await?;
+    suspend(false);
+    let again = says("Suspended", "False", "NotSuspended").await?;
+    must(again > free, (&again, &free))?;
+    world.delete("state", "one").await;
+    world.gone("state").await
+}
+
 /// A quota counts shares; the extended resource gives a whole GPU.
 pub(crate) async fn quotas_and_extended_resources(world: &mut World) -> Outcome {
     let node = world.node("quota", 1).await;
@@ -366,19 +426,12 @@ pub(crate) async fn quotas_and_extended_resources(world: &mut World) -> Outcome 
             .is_err_and(|e| e.contains("exceeded quota")),
         &refused,
     )?;
+    let whole = json!({"containers": [{"name": "main", "image": "cgpu.test/none:1",
+        "resources": {"limits": {"cgpu.io/gpu": "1"}}}]});
     world.delete("quota", "one").await;
     world.gone("quota").await?;
     world.namespace("extended").await;
-    world
-        .pod_with(
-            "extended",
-            "one",
-            json!({"containers": [{
-                "name": "main", "image": "cgpu.test/none:1",
-                "resources": {"limits": {"cgpu.io/gpu": "1"}}
-            }]}),
-        )
-        .await;
+    world.pod_with("extended", "one", whole).await;
     let got = limits(&node, 1).await?;
     must(got[0].2 > 140 * GIB, &got)?;
     world.delete("extended", "one").await;
