@@ -4,6 +4,8 @@
 
 #[path = "cluster/cases.rs"]
 mod cases;
+#[path = "cluster/chart.rs"]
+mod chart;
 mod connection;
 #[path = "cluster/control_plane.rs"]
 mod control_plane;
@@ -73,8 +75,9 @@ async fn run(binaries: &std::path::Path, wanted: &[String]) -> usize {
         cases::the_account_is_kept_to_its_node,
         cases::a_claim_keeps_its_allocation,
         cases::a_gpu_has_64_instances,
-        reviews::the_chart_has_all_its_shapes,
-        reviews::an_upgrade_keeps_the_certificate,
+        chart::the_chart_has_all_its_shapes,
+        chart::the_examples_are_sound,
+        chart::an_upgrade_keeps_the_certificate,
         reviews::other_systems_names_become_claims,
         storm::random_claims_never_exceed_a_gpu,
         storm::a_thousand_nodes,

@@ -6,5 +6,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 CGPU_KUBERNETES=$(tests/kubernetes/build.sh)
-export CGPU_KUBERNETES CLAIMS=${CLAIMS:-10000} NODES=${NODES:-1000}
+CGPU_MONITORING=$(tests/kubernetes/monitoring.sh)
+export CGPU_KUBERNETES CGPU_MONITORING CLAIMS=${CLAIMS:-10000} NODES=${NODES:-1000}
 exec cargo test --quiet --locked -p cgpu-dra --test cluster -- "$@"

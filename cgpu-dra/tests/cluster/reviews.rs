@@ -4,9 +4,9 @@
 use crate::{
     control_plane::port,
     patience::{must, wait, Outcome},
-    world::{chart, objects, render, render_upgrade, shape, World, WorldNode},
+    world::{chart, shape, World, WorldNode},
 };
-use cgpu_dra::{asked, config::Allowed, patch::NOT_KEPT, web, webhook::Webhook};
+use cgpu_dra::{config::Allowed, patch::NOT_KEPT, web, webhook::Webhook};
 use cgpu_fake::ControlState;
 use http::request::Parts;
 use k8s_openapi::{
@@ -15,7 +15,7 @@ use k8s_openapi::{
             MutatingWebhookConfiguration, ValidatingAdmissionPolicy,
             ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
         },
-        core::v1::{ConfigMap, Event, Pod, Secret},
+        core::v1::{ConfigMap, Event, Pod},
         resource::v1::{ResourceClaim, ResourceClaimTemplate},
     },
     ByteString,
@@ -30,7 +30,6 @@ use tokio::{net::TcpListener, task::JoinHandle};
 
 const GIB: u64 = 1 << 30;
 const SPACE: &str = "foreign";
-const PROFILES: &str = "devicePlugin.profiles={8g=8Gi:20:4}";
 
 /// A certificate for this machine that vouches for itself.
 fn certificate(folder: &Path) -> Vec<u8> {
@@ -359,109 +358,4 @@ async fn end(world: &World) {
     let _ = mutating.delete("cgpu-pods", &none).await;
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
     let _ = validating.delete("cgpu-parameters", &none).await;
-}
-
-/// The chart asks for each name that is converted, and renders in its other shapes.
-pub(crate) async fn the_chart_has_all_its_shapes(world: &mut World) -> Outcome {
-    let binaries = &world.plane.binaries;
-    let whole = chart(
-        binaries,
-        &["webhook.enabled=true", "metrics.podMonitor=true"],
-    );
-    let hook = whole
-        .iter()
-        .find(|o| o["kind"] == "MutatingWebhookConfiguration");
-    let hook = hook.ok_or("no webhook")?.to_string();
-    for name in asked::names() {
-        must(hook.contains(&format!("\\\"{name}\\\"")), name)?;
-    }
-    let plugin = chart(binaries, &[PROFILES]);
-    let kinds: Vec<_> = plugin.iter().filter_map(|o| o["kind"].as_str()).collect();
-    must(kinds == ["ServiceAccount", "DaemonSet"], &kinds)?;
-    // No burst is as good a bound as any. A GPU that is whole twice is no whole GPU.
-    for (burst, overcommit, is_whole) in [("200", "199", true), ("0", "200", false)] {
-        let allow = format!("allow.burstMs={burst}");
-        let shared = render(
-            binaries,
-            "1.36.0",
-            &[&allow, &format!("overcommit={overcommit}")],
-        )?;
-        let bound = shared.contains(&format!("- --allow-burst={burst}\n"));
-        must(bound, (burst, &shared))?;
-        must(
-            shared.contains("extendedResourceName: cgpu.io/gpu") == is_whole,
-            &shared,
-        )?;
-    }
-    let narrow = chart(
-        binaries,
-        &[
-            "webhook.enabled=true",
-            "webhook.namespaceSelector.matchLabels.gpus=shared",
-            "image.pullSecrets={registry}",
-        ],
-    );
-    let selector = json!({"matchLabels": {"gpus": "shared"}});
-    let with = |place: &str, value: &Value| {
-        let has = |object: &&Value| object.pointer(place) == Some(value);
-        narrow.iter().filter(has).count()
-    };
-    // The webhook and the policy that refuses what it has not turned over.
-    must(
-        with("/webhooks/0/namespaceSelector", &selector) == 1
-            && with("/spec/matchConstraints/namespaceSelector", &selector) == 1,
-        "namespaces",
-    )?;
-    let secrets = json!([{"name": "registry"}]);
-    must(
-        with("/spec/template/spec/imagePullSecrets", &secrets) == 2,
-        "Secrets of the registry",
-    )?;
-    for object in whole.into_iter().chain(plugin).chain(narrow) {
-        // Of another project.
-        if object["kind"] != "PodMonitor" {
-            world.would_apply(object).await?;
-        }
-    }
-    must(
-        render(binaries, "1.33.0", &[PROFILES]).is_ok(),
-        "not for 1.33",
-    )?;
-    for (version, settings, said) in [
-        ("1.33.0", &[][..], "set devicePlugin.profiles"),
-        ("1.30.0", &[PROFILES], "incompatible with Kubernetes"),
-        (
-            "1.36.0",
-            &[PROFILES, "webhook.enabled=true"],
-            "keep one of the two",
-        ),
-    ] {
-        let refused = render(binaries, version, settings);
-        must(
-            refused.as_ref().is_err_and(|why| why.contains(said)),
-            (version, settings, refused),
-        )?;
-    }
-    Ok(())
-}
-
-/// An upgrade keeps certificate and path, so that pods and apiserver agree all the time.
-pub(crate) async fn an_upgrade_keeps_the_certificate(world: &mut World) -> Outcome {
-    let settings = ["webhook.enabled=true"];
-    let first = render_upgrade(&world.plane, &settings)?;
-    must(
-        first != render_upgrade(&world.plane, &settings)?,
-        "not random",
-    )?;
-    let mut made = objects(&first).into_iter();
-    let secret = made.find(|object| object["kind"] == "Secret");
-    world.apply(secret.ok_or("no Secret")?).await;
-    must(
-        first == render_upgrade(&world.plane, &settings)?,
-        "changed by an upgrade",
-    )?;
-    let secrets: Api<Secret> = world.api("cgpu");
-    let none = DeleteParams::default();
-    let deleted = secrets.delete("cgpu-webhook", &none).await;
-    deleted.map(|_| ()).map_err(|e| e.to_string())
 }
