@@ -57,8 +57,8 @@ LEFT_OUT = (
     ("", "mokutil ", "asks the firmware, which the machine has not"),
     ("docs/kubernetes.md", "helm ", "wants a cluster: `make test-kubernetes` renders the chart"),
     ("docs/kubernetes.md", "rustup ", "wants the network"),
-    ("docs/kubernetes.md", "cargo ", "`make test-kubernetes` builds the same program"),
-    ("docs/kubernetes.md", "docker ", "wants a registry"),
+    ("docs/kubernetes.md", "cargo ", "wants the target of the line before it, which it cannot get"),
+    ("docs/kubernetes.md", "docker ", "wants a daemon of Docker, and a registry"),
     ("docs/kubernetes.md", "kubectl ", "wants a cluster: `make test-kubernetes` resizes a claim"),
     ("docs/install.md", "make ", "README's same line has run; it is one way or the other"),
     (

@@ -19,3 +19,13 @@ list.exists(name, name in [
 {{- /* `default` would take zero for none. */}}
 - --allow-burst={{ hasKey $allow "burstMs" | ternary $allow.burstMs 200 }}
 {{- end }}
+
+{{- /* The Secrets for a registry that asks for a login. */}}
+{{- define "cgpu.pullSecrets" -}}
+{{- with .Values.image.pullSecrets -}}
+imagePullSecrets:
+{{- range . }}
+- name: {{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
