@@ -111,10 +111,7 @@ pub enum Care {
 impl ControlEntry {
     /// Whether its parameters may have this size.
     pub const fn takes(&self, size: u32) -> bool {
-        match self.care {
-            Care::Firmware => size <= self.params,
-            _ => size == self.params,
-        }
+        size == self.params || (matches!(self.care, Care::Firmware) && size < self.params)
     }
 }
 

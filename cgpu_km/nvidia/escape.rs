@@ -8,7 +8,6 @@ use super::{
     wire::Field,
 };
 use Devices::{Both, Control, Gpu};
-use Verdict::{Forward, Inspect};
 
 /// On which of the devices an escape is taken: those on which the driver takes it
 /// (`NV_CTL_DEVICE_ONLY` and `NV_ACTUAL_DEVICE_ONLY` in nv.c and escape.c; elsewhere `EINVAL`), or
@@ -21,17 +20,6 @@ pub enum Devices {
     Gpu,
     /// Either.
     Both,
-}
-
-/// The treatment of an escape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It goes to the driver as it is: it holds no pointer, and no handle that would matter.
-    Forward,
-    /// It goes nowhere: `EINVAL`, as the driver says to an escape that it does not know.
-    Refuse,
-    /// Code of its own looks at it.
-    Inspect,
 }
 
 /// Sizes of the argument.
@@ -52,8 +40,8 @@ pub struct EscapeEntry {
     pub sizes: Sizes,
     /// The devices that take it.
     pub devices: Devices,
-    /// Its treatment.
-    pub verdict: Verdict,
+    /// It goes nowhere: `EINVAL`, as the driver says to an escape that it does not know.
+    pub is_refused: bool,
     /// The sets of capabilities that allow it, where it is not refused altogether.
     pub capabilities: Capabilities,
 }
@@ -75,17 +63,12 @@ impl EscapeEntry {
     }
 }
 
-const fn entry(
-    escape: Escape,
-    sizes: &'static [usize],
-    devices: Devices,
-    verdict: Verdict,
-) -> EscapeEntry {
+const fn entry(escape: Escape, sizes: &'static [usize], devices: Devices) -> EscapeEntry {
     EscapeEntry {
         escape,
         sizes: Sizes::OneOf(sizes),
         devices,
-        verdict,
+        is_refused: false,
         capabilities: BASE,
     }
 }
@@ -93,12 +76,15 @@ const fn entry(
 const fn records(escape: Escape, record: usize) -> EscapeEntry {
     EscapeEntry {
         sizes: Sizes::Records(record),
-        ..entry(escape, &[], Devices::Control, Verdict::Inspect)
+        ..entry(escape, &[], Devices::Control)
     }
 }
 
 const fn refused(escape: Escape) -> EscapeEntry {
-    entry(escape, &[], Devices::Both, Verdict::Refuse)
+    EscapeEntry {
+        is_refused: true,
+        ..entry(escape, &[], Devices::Both)
+    }
 }
 
 /// Declares the escapes: number, NVIDIA's name, and what becomes of it.
@@ -171,49 +157,49 @@ macro_rules! escapes {
 
 escapes! {
     /// Memory of the host, by the older way.
-    RmAllocMemory = 0x27 "NV_ESC_RM_ALLOC_MEMORY" entry(&[nvos02::SIZE], Gpu, Inspect).only(WORK);
+    RmAllocMemory = 0x27 "NV_ESC_RM_ALLOC_MEMORY" entry(&[nvos02::SIZE], Gpu).only(WORK);
     /// An object without parameters, by the older way.
     RmAllocObject = 0x28 "NV_ESC_RM_ALLOC_OBJECT" refused();
     /// Frees an object.
-    RmFree = 0x29 "NV_ESC_RM_FREE" entry(&[nvos00::SIZE], Control, Inspect);
+    RmFree = 0x29 "NV_ESC_RM_FREE" entry(&[nvos00::SIZE], Control);
     /// A control of an object.
-    RmControl = 0x2a "NV_ESC_RM_CONTROL" entry(&[nvos54::SIZE], Control, Inspect);
+    RmControl = 0x2a "NV_ESC_RM_CONTROL" entry(&[nvos54::SIZE], Control);
     /// A new object.
     // Events go through either device; `RmIoctl()` in escape.c.
-    RmAlloc = 0x2b "NV_ESC_RM_ALLOC" entry(&[nvos21::SIZE, nvos64::SIZE], Both, Inspect);
+    RmAlloc = 0x2b "NV_ESC_RM_ALLOC" entry(&[nvos21::SIZE, nvos64::SIZE], Both);
     /// A second object over the same thing.
-    RmDupObject = 0x34 "NV_ESC_RM_DUP_OBJECT" entry(&[nvos55::SIZE], Control, Inspect);
+    RmDupObject = 0x34 "NV_ESC_RM_DUP_OBJECT" entry(&[nvos55::SIZE], Control);
     /// Lets others use an object.
-    RmShare = 0x35 "NV_ESC_RM_SHARE" entry(&[nvos57::SIZE], Control, Inspect);
+    RmShare = 0x35 "NV_ESC_RM_SHARE" entry(&[nvos57::SIZE], Control);
     /// The GPU's I2C busses.
     RmI2cAccess = 0x39 "NV_ESC_RM_I2C_ACCESS" refused();
     /// Waits until channels, of any client, are idle.
     RmIdleChannels = 0x41 "NV_ESC_RM_IDLE_CHANNELS"
-        entry(&[nvos30::SIZE], Control, Inspect).only(GRAPHICS);
+        entry(&[nvos30::SIZE], Control).only(GRAPHICS);
     /// The older heap interface.
     RmVidHeapControl = 0x4a "NV_ESC_RM_VID_HEAP_CONTROL"
-        entry(&[nvos32::SIZE], Control, Inspect).only(WORK);
+        entry(&[nvos32::SIZE], Control).only(WORK);
     /// Settings of the driver.
     RmAccessRegistry = 0x4d "NV_ESC_RM_ACCESS_REGISTRY" refused();
     /// Prepares a CPU mapping.
-    RmMapMemory = 0x4e "NV_ESC_RM_MAP_MEMORY" entry(&[nvos33::SIZE], Control, Inspect);
+    RmMapMemory = 0x4e "NV_ESC_RM_MAP_MEMORY" entry(&[nvos33::SIZE], Control);
     /// Ends one.
-    RmUnmapMemory = 0x4f "NV_ESC_RM_UNMAP_MEMORY" entry(&[nvos34::SIZE], Control, Inspect);
+    RmUnmapMemory = 0x4f "NV_ESC_RM_UNMAP_MEMORY" entry(&[nvos34::SIZE], Control);
     /// Reads an event's data.
     RmGetEventData = 0x52 "NV_ESC_RM_GET_EVENT_DATA" refused();
     /// A context for DMA.
     RmAllocContextDma2 = 0x54 "NV_ESC_RM_ALLOC_CONTEXT_DMA2"
-        entry(&[nvos39::SIZE], Control, Inspect).only(GRAPHICS);
+        entry(&[nvos39::SIZE], Control).only(GRAPHICS);
     /// Display.
     RmAddVblankCallback = 0x56 "NV_ESC_RM_ADD_VBLANK_CALLBACK" refused();
     /// Maps an object for the GPU.
     // NVOS46 has 64 bytes since 580, and NVOS47 below has 48 since 550. The driver takes its own
     // size alone (escape.c).
     RmMapMemoryDma = 0x57 "NV_ESC_RM_MAP_MEMORY_DMA"
-        entry(&[56, 64], Control, Inspect).only(GRAPHICS.or(VIDEO));
+        entry(&[56, 64], Control).only(GRAPHICS.or(VIDEO));
     /// Ends that.
     RmUnmapMemoryDma = 0x58 "NV_ESC_RM_UNMAP_MEMORY_DMA"
-        entry(&[40, 48], Control, Inspect).only(GRAPHICS.or(VIDEO));
+        entry(&[40, 48], Control).only(GRAPHICS.or(VIDEO));
     /// Binds a context for DMA.
     RmBindContextDma = 0x59 "NV_ESC_RM_BIND_CONTEXT_DMA" refused();
     /// Exports an object, by the older way.
@@ -222,7 +208,7 @@ escapes! {
     RmImportObjectFromFd = 0x5d "NV_ESC_RM_IMPORT_OBJECT_FROM_FD" refused();
     /// Says where a mapping lies in the process.
     RmUpdateDeviceMappingInfo = 0x5e "NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO"
-        entry(&[nvos56::SIZE], Control, Inspect);
+        entry(&[nvos56::SIZE], Control);
     /// The driver's log.
     RmLocklessDiagnostic = 0x5f "NV_ESC_RM_LOCKLESS_DIAGNOSTIC" refused();
     /// All GPUs of the host.
@@ -231,32 +217,32 @@ escapes! {
     /// made on that one then belong to the other one (`secInfo.clientOSInfo` in `RmIoctl()`,
     /// escape.c), and stay when it is closed. What a client costs goes with its file, so such a
     /// file is refused. No recorded program binds one.
-    RegisterFd = 201 "NV_ESC_REGISTER_FD" entry(&[register_fd::SIZE], Gpu, Forward);
+    RegisterFd = 201 "NV_ESC_REGISTER_FD" entry(&[register_fd::SIZE], Gpu);
     /// A key for events.
-    AllocOsEvent = 206 "NV_ESC_ALLOC_OS_EVENT" entry(&[os_event::SIZE], Both, Inspect);
+    AllocOsEvent = 206 "NV_ESC_ALLOC_OS_EVENT" entry(&[os_event::SIZE], Both);
     /// Frees it.
-    FreeOsEvent = 207 "NV_ESC_FREE_OS_EVENT" entry(&[free_os_event::SIZE], Both, Inspect);
+    FreeOsEvent = 207 "NV_ESC_FREE_OS_EVENT" entry(&[free_os_event::SIZE], Both);
     /// State of an adapter.
     StatusCode = 209 "NV_ESC_STATUS_CODE" refused();
     /// Compares versions, or asks for the driver's.
-    CheckVersionStr = 210 "NV_ESC_CHECK_VERSION_STR" entry(&[version::SIZE], Control, Forward);
+    CheckVersionStr = 210 "NV_ESC_CHECK_VERSION_STR" entry(&[version::SIZE], Control);
     /// Another escape in an envelope.
-    IoctlXferCmd = 211 "NV_ESC_IOCTL_XFER_CMD" entry(&[xfer::SIZE], Both, Inspect);
+    IoctlXferCmd = 211 "NV_ESC_IOCTL_XFER_CMD" entry(&[xfer::SIZE], Both);
     /// Opens GPUs without their files.
     AttachGpusToFd = 212 "NV_ESC_ATTACH_GPUS_TO_FD" records(nvos::GPU_ID_SIZE);
     /// Reads an interrupt register.
     QueryDeviceIntr = 213 "NV_ESC_QUERY_DEVICE_INTR" refused();
     /// Tells the driver the size of the host's memory blocks. It takes the first one's word for
     /// good (`nvidia_ioctl()` in nv.c), so a container has no say in it.
-    SysParams = 214 "NV_ESC_SYS_PARAMS" entry(&[sys_params::SIZE], Control, Inspect);
+    SysParams = 214 "NV_ESC_SYS_PARAMS" entry(&[sys_params::SIZE], Control);
     /// GPU memory as a memory node.
-    NumaInfo = 215 "NV_ESC_NUMA_INFO" entry(&[numa_info::SIZE], Gpu, Forward);
+    NumaInfo = 215 "NV_ESC_NUMA_INFO" entry(&[numa_info::SIZE], Gpu);
     /// Makes it one.
     SetNumaStatus = 216 "NV_ESC_SET_NUMA_STATUS" refused();
     /// Exports memory for other devices.
-    ExportToDmabufFd = 217 "NV_ESC_EXPORT_TO_DMABUF_FD" entry(&nvos::DMA_BUF_SIZES, Gpu, Inspect);
+    ExportToDmabufFd = 217 "NV_ESC_EXPORT_TO_DMABUF_FD" entry(&nvos::DMA_BUF_SIZES, Gpu);
     /// Waits until the open has come to its end.
-    WaitOpenComplete = 218 "NV_ESC_WAIT_OPEN_COMPLETE" entry(&[wait_open::SIZE], Both, Forward);
+    WaitOpenComplete = 218 "NV_ESC_WAIT_OPEN_COMPLETE" entry(&[wait_open::SIZE], Both);
 }
 
 impl Escape {

@@ -21,8 +21,6 @@ pub enum FbReport {
     Regions,
 }
 
-/// The control of [`FbReport::Info`].
-pub const FB_GET_INFO: ControlCmd = ControlCmd(0x2080_1301);
 /// The control of [`FbReport::InfoV2`], which the module calls itself.
 pub const FB_GET_INFO_V2: ControlCmd = ControlCmd(0x2080_1303);
 

@@ -9,7 +9,9 @@
 
 pub use super::generated::kernel::{disable_channels, operations, request};
 
-use super::{handle::ControlCmd, tables::Tables, version::Branch, wire::Field};
+use super::{
+    control::Care, fb::FbReport, handle::ControlCmd, tables::Tables, version::Branch, wire::Field,
+};
 
 /// The number of the call.
 pub const OPERATION: Field<u32> = request::OP;
@@ -32,11 +34,29 @@ pub const CONTROL: u32 = 0x36;
 /// that is written to (`NVOS33_FLAGS_ACCESS_WRITE_ONLY`), as CUDA maps a doorbell.
 pub const MAP_FOR_PROGRAMS: u32 = 1 << 14 | 2;
 
-/// Whether no program may see [what is asked](super::control::Care::is_unseen) by a branch's
-/// control. One is the module's own question, which no program asks.
-pub fn is_unseen(branch: Branch, cmd: ControlCmd) -> bool {
-    let entry = Tables::of(branch).and_then(|tables| tables.control(cmd));
-    cmd == GET_HANDLE_INFO || entry.is_some_and(|entry| entry.care.is_unseen())
+/// The parameters of a control that [no program may see](super::control::Care::is_unseen).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnseenParams {
+    /// There is no address in them.
+    Flat,
+    /// Their only address is that of a list of pairs, index and number, as [`FbReport::Info`] has.
+    WithPairs,
+}
+
+/// The parameters of a branch's control, if no program may see them. One such control is the
+/// module's own question, which no program asks.
+pub fn unseen(branch: Branch, cmd: ControlCmd) -> Option<UnseenParams> {
+    if cmd == GET_HANDLE_INFO {
+        return Some(UnseenParams::Flat);
+    }
+    let entry = Tables::of(branch)?.control(cmd)?;
+    if !entry.care.is_unseen() {
+        None
+    } else if entry.care == Care::Memory(FbReport::Info) {
+        Some(UnseenParams::WithPairs)
+    } else {
+        Some(UnseenParams::Flat)
+    }
 }
 
 /// Whether `NV04_ALLOC` takes NVOS64, as it does since 580.

@@ -47,7 +47,7 @@ const RIGHTS_AT: PointerAt = PointerAt {
 };
 
 /// Runs `NV_ESC_RM_ALLOC` on its outer struct.
-#[inline(never)] // As `run_other` in frontend.rs.
+#[inline(never)] // As `frontend::run`.
 pub(super) fn alloc(
     call: &mut impl Call,
     asked: &mut Asked<'_>,

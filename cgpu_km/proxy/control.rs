@@ -22,7 +22,7 @@ use super::{
 use crate::{
     nvidia::{
         class::Kind,
-        control::{Binding, Care, ControlEntry, Direction, Pointer, LARGEST_PARAMS},
+        control::{Answered, Binding, Care, ControlEntry, Direction, Pointer, LARGEST_PARAMS},
         handle::{ClientHandle, ControlCmd, ObjectHandle},
         nvos::nvos54,
         params::{
@@ -58,17 +58,13 @@ pub(super) fn control(
     // As the driver refuses it. It looks for the client first, without a lock, and a client goes
     // with the close of its own file, which has no call in flight.
     check_made_on(asked.session, command.file)?;
+    let structs = (outer, &mut *params.bytes);
     let returned = match entry.care {
-        Care::Answer(answered) => {
-            let of = (command.client, command.object);
-            answer(call, of, answered, &mut params.bytes)?;
-            set(nvos54::STATUS, outer, NvStatus::NV_OK.0)?;
-            0
-        }
-        Care::Export(exported) => {
-            let structs = (outer, &mut *params.bytes);
-            exports::control(call, asked, exported, command.client, structs)?
-        }
+        Care::Answer(answered) => answer_in_place(call, &command, answered, structs)?,
+        Care::Export(exported) => exports::control(call, asked, exported, command.client, structs)?,
+        Care::OneGpu => pass_debug_access(call, asked, &command, entry, structs)?,
+        Care::AddressSpace => pass_register_space(call, asked, &command, entry, structs)?,
+        Care::Bound(binding) => pass_bond(call, asked, &command, entry, binding, structs)?,
         Care::Plain
         | Care::Gpus(_)
         | Care::Processes(_)
@@ -76,35 +72,10 @@ pub(super) fn control(
         | Care::Features
         | Care::Share
         | Care::Schedule
-        | Care::OneGpu
-        | Care::AddressSpace
-        | Care::Bound(_)
         | Care::Statistics
         | Care::Poll
         | Care::Firmware
-        | Care::Preemption => {
-            let params = &mut params.bytes;
-            if command.params.is_null() {
-                forward(
-                    call,
-                    asked.code,
-                    (outer, params),
-                    (&[], &mut []),
-                    Route::Caller,
-                )?
-            } else {
-                let structs = (outer, &mut **params);
-                match entry.care {
-                    Care::OneGpu | Care::AddressSpace => {
-                        pass_while_named(call, asked, &command, entry, structs)?
-                    }
-                    Care::Bound(binding) => {
-                        pass_bond(call, asked, &command, entry, binding, structs)?
-                    }
-                    _ => pass(call, asked, &command, entry, structs)?,
-                }
-            }
-        }
+        | Care::Preemption => pass(call, asked, &command, entry, structs)?,
     };
     if !command.params.is_null() {
         let written = params.write_back(call);
@@ -189,7 +160,21 @@ impl Command {
             Care::Memory(_) if self.gpu.is_none() => {
                 return Err(Stop::status(NvStatus::NV_ERR_OBJECT_NOT_FOUND));
             }
-            _ => {}
+            Care::Memory(_)
+            | Care::Plain
+            | Care::Gpus(_)
+            | Care::Processes(_)
+            | Care::Features
+            | Care::Share
+            | Care::Export(_)
+            | Care::Schedule
+            | Care::OneGpu
+            | Care::AddressSpace
+            | Care::Bound(_)
+            | Care::Statistics
+            | Care::Poll
+            | Care::Preemption
+            | Care::Answer(_) => {}
         }
         Ok(entry)
     }
@@ -217,33 +202,59 @@ impl Command {
 // Both name it first.
 const _: () = assert!(debug_read::H_MEMORY.offset() == debug_write::H_MEMORY.offset());
 
-/// The same as [`pass`], while the object that the parameters name is what it has to be: memory of
-/// the object's GPU, or an address space of it.
+/// Answers a control that never reaches the driver.
+fn answer_in_place(
+    call: &mut impl Call,
+    command: &Command,
+    answered: Answered,
+    (outer, params): (&mut [u8], &mut [u8]),
+) -> Result<i32, Stop> {
+    answer(call, (command.client, command.object), answered, params)?;
+    set(nvos54::STATUS, outer, NvStatus::NV_OK.0)?;
+    Ok(0)
+}
+
+/// The same as [`pass`], while the memory that the parameters name is of the object's GPU.
 #[inline(never)] // Its frame would stand in that of every control.
-fn pass_while_named(
+fn pass_debug_access(
     call: &mut impl Call,
     asked: &Asked<'_>,
     command: &Command,
     entry: &ControlEntry,
-    (outer, params): (&mut [u8], &mut [u8]),
+    structs: (&mut [u8], &mut [u8]),
 ) -> Result<i32, Stop> {
     let (client, object) = (command.client, command.object);
-    let ticket = if entry.care == Care::AddressSpace {
-        let space = get(register_space::H_VA_SPACE, params)?;
-        let space = (space != 0).then_some(ObjectHandle(space));
-        call.accounting(|accounting| accounting.begin_register_space(client, object, space))?
-    } else {
-        let memory = ObjectHandle(get(debug_read::H_MEMORY, params)?);
-        call.accounting(|accounting| accounting.begin_debug_access(client, object, memory))?
-    };
-    let returned = pass(call, asked, command, entry, (outer, params));
+    let memory = ObjectHandle(get(debug_read::H_MEMORY, structs.1)?);
+    let ticket =
+        call.accounting(|accounting| accounting.begin_debug_access(client, object, memory))?;
+    let returned = pass(call, asked, command, entry, structs);
+    call.accounting(|accounting| accounting.end_named_map(ticket));
+    returned
+}
+
+/// The same as [`pass`], while the object that the parameters name is an address space of the
+/// object's GPU.
+#[inline(never)] // As `pass_debug_access`.
+fn pass_register_space(
+    call: &mut impl Call,
+    asked: &Asked<'_>,
+    command: &Command,
+    entry: &ControlEntry,
+    structs: (&mut [u8], &mut [u8]),
+) -> Result<i32, Stop> {
+    let (client, object) = (command.client, command.object);
+    let space = get(register_space::H_VA_SPACE, structs.1)?;
+    let space = (space != 0).then_some(ObjectHandle(space));
+    let ticket =
+        call.accounting(|accounting| accounting.begin_register_space(client, object, space))?;
+    let returned = pass(call, asked, command, entry, structs);
     call.accounting(|accounting| accounting.end_named_map(ticket));
     returned
 }
 
 /// The same as [`pass`], for a channel's bond to a surface of semaphores. Its answer may lower a
 /// count, so no program sees it before it is believed ([`Care::is_unseen`]).
-#[inline(never)] // As `pass_while_named`.
+#[inline(never)] // As `pass_debug_access`.
 fn pass_bond(
     call: &mut impl Call,
     asked: &Asked<'_>,
@@ -262,7 +273,7 @@ fn pass_bond(
 }
 
 /// Has the driver run a control, and rewrites its report.
-#[inline(never)] // Three call it.
+#[inline(never)] // Four call it.
 fn pass(
     call: &mut impl Call,
     asked: &Asked<'_>,

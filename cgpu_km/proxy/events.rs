@@ -3,6 +3,7 @@
 
 use super::{
     call::Call,
+    owned::owns,
     sent::{plain, DriverReply},
     stop::{get, Asked, Stop},
 };
@@ -10,7 +11,7 @@ use crate::{
     nvidia::{
         class::Kind,
         handle::ClientHandle,
-        nvos::{self, os_event},
+        nvos::{self, free_os_event, os_event},
         params::nv0005,
         status::NvStatus,
         wire::Field,
@@ -50,13 +51,18 @@ pub(super) fn check(call: &mut impl Call, request: &Alloc, params: &[u8]) -> Res
     Ok(())
 }
 
-/// `NV_ESC_ALLOC_OS_EVENT`, of a client of the tenant's: a key by which events find their file.
+/// `NV_ESC_ALLOC_OS_EVENT`: a key by which events find their file.
+///
+/// The driver looks for nothing but whether the pair of client and descriptor number is taken
+/// (`allocate_os_event()` in src/nvidia/arch/nvalloc/unix/src/osapi.c), so that another tenant's
+/// could be taken first. It has the status of a foreign client's for whatever is wrong.
+#[inline(never)] // As `frontend::run`.
 pub(super) fn make_key(
     call: &mut impl Call,
     asked: &Asked<'_>,
     bytes: &mut [u8],
 ) -> Result<i32, Stop> {
-    let client = ClientHandle(get(os_event::H_CLIENT, bytes)?);
+    let client = own_client(call, bytes, NvStatus::NV_ERR_INSUFFICIENT_RESOURCES)?;
     let (number, file) = (get(os_event::FD, bytes)?, asked.session.file);
     call.accounting(|accounting| accounting.begin_os_event(client, number, file))?;
     let returned = plain(call, asked.code, bytes);
@@ -66,14 +72,15 @@ pub(super) fn make_key(
     Ok(returned?)
 }
 
-/// `NV_ESC_FREE_OS_EVENT`, of a client of the tenant's. Of a key that is not there the driver does
-/// not hear: it would say so in the host's log (`free_os_event()` in osapi.c).
+/// `NV_ESC_FREE_OS_EVENT`: the driver frees any key that exists. Of one that does not it does not
+/// hear: it would say so in the host's log (`free_os_event()` in osapi.c).
+#[inline(never)] // As `frontend::run`.
 pub(super) fn free_key(
     call: &mut impl Call,
     asked: &Asked<'_>,
     bytes: &mut [u8],
 ) -> Result<i32, Stop> {
-    let client = ClientHandle(get(os_event::H_CLIENT, bytes)?);
+    let client = own_client(call, bytes, NvStatus::NV_ERR_INVALID_EVENT)?;
     let number = get(os_event::FD, bytes)?;
     if !call.accounting(|accounting| accounting.begin_os_event_free(client, number)) {
         return Err(Stop::status(NvStatus::NV_ERR_INVALID_EVENT));
@@ -83,3 +90,15 @@ pub(super) fn free_key(
     call.accounting(|accounting| accounting.end_os_event_free(client, number, is_reached));
     Ok(returned?)
 }
+
+/// The client of a key, if it is the tenant's.
+fn own_client(call: &mut impl Call, bytes: &[u8], foreign: NvStatus) -> Result<ClientHandle, Stop> {
+    let client = get(os_event::H_CLIENT, bytes)?;
+    if !owns(call, client) {
+        return Err(Stop::refused(foreign, Reason::Foreign));
+    }
+    Ok(ClientHandle(client))
+}
+
+// Both name it in the same place.
+const _: () = assert!(os_event::H_CLIENT.offset() == free_os_event::H_CLIENT.offset());

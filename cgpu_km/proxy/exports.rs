@@ -35,8 +35,8 @@ use crate::{
     store::List,
 };
 
-/// The layout of one of these controls.
-struct ExportRequest {
+/// The layout of one of these controls, which exports, imports or asks.
+struct DescriptorRequest {
     file: Field<i32>,
     /// The handles: one field, or an array with their number and the place of the first.
     objects: Objects,
@@ -63,7 +63,7 @@ enum Way {
     Ask,
 }
 
-impl ExportRequest {
+impl DescriptorRequest {
     fn of(exported: Exported) -> Self {
         match exported {
             Exported::Create => Self {
@@ -119,9 +119,9 @@ impl ExportRequest {
     }
 
     /// How many places the driver makes for the file, if it has none yet.
-    fn made(&self, bytes: &[u8]) -> Result<u16, Errno> {
+    fn new_places(&self, bytes: &[u8]) -> Result<u16, Errno> {
         match self.way {
-            Way::In(_, Some(made)) => get(made, bytes),
+            Way::In(_, Some(places)) => get(places, bytes),
             Way::In(_, None) => Ok(1),
             Way::Out(..) | Way::Ask => Ok(0),
         }
@@ -136,9 +136,9 @@ impl ExportRequest {
         }
     }
 
-    /// Refuses what the driver would refuse whatever is behind the descriptor: the checks of
-    /// `cliresCtrlCmdOsUnix*_IMPL()` in src/nvidia/arch/nvalloc/unix/src/os.c. What is refused here
-    /// is not charged until the file is closed.
+    /// Refuses what the driver refuses without looking behind the descriptor: the checks of
+    /// `cliresCtrlCmdOsUnix*_IMPL()` in src/nvidia/arch/nvalloc/unix/src/os.c. The driver would
+    /// keep places for it, which stay charged until the file is closed.
     fn check(
         &self,
         call: &mut impl Call,
@@ -186,7 +186,7 @@ pub(super) fn control(
     client: ClientHandle,
     (outer, bytes): (&mut [u8], &mut [u8]),
 ) -> Result<i32, Stop> {
-    let request = ExportRequest::of(exported);
+    let request = DescriptorRequest::of(exported);
     request.check(call, exported, client, bytes)?;
     let file = call.hold(get(request.file, bytes)?);
     let Some(file) = file.filter(|file| file.session().role == Role::Control) else {
@@ -207,7 +207,7 @@ pub(super) fn control(
         first,
         client,
         objects: &handles,
-        made: request.made(bytes)?,
+        made: request.new_places(bytes)?,
     };
     let mut driver = ReadyCall {
         code: asked.code,
@@ -260,7 +260,7 @@ impl<H: Held> ReadyCall<'_, H> {
 fn import<C: Call>(
     call: &mut C,
     driver: &mut ReadyCall<'_, C::Held>,
-    request: &ExportRequest,
+    request: &DescriptorRequest,
     places: &DescriptorPlaces<'_>,
     parent: ObjectHandle,
     types: Option<Items<u8>>,

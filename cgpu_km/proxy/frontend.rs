@@ -12,13 +12,14 @@ use super::{
     call::{Call, Errno, Role, Session, UserAddr},
     control::control,
     copied::Copied,
-    exports, handles, heap, lists, objects,
+    events, exports, handles, heap, lists, objects,
     owned::allowed,
+    sent::plain,
     stop::{get, Asked, Stop},
 };
 use crate::{
     nvidia::{
-        escape::{Devices, Escape, EscapeEntry, Verdict},
+        escape::{Devices, Escape, EscapeEntry},
         nvos,
     },
     policy::{CallKind, Reason},
@@ -85,10 +86,9 @@ fn admit(
     session: &Session,
     request: &EscapeRequest,
 ) -> Result<&'static EscapeEntry, Stop> {
-    let unknown = |reason| Stop::unknown(Errno::EINVAL, reason);
     let entry = call.tables().escape(request.nr);
     let entry = entry.ok_or(unknown(Reason::Unlisted))?;
-    if entry.verdict == Verdict::Refuse {
+    if entry.is_refused {
         return Err(unknown(Reason::Forbidden));
     }
     allowed(call, session.gpu(), entry.capabilities).map_err(unknown)?;
@@ -103,8 +103,9 @@ fn admit(
     Ok(entry)
 }
 
-/// Runs an escape on its argument.
-#[inline(never)] // As `run_other`.
+/// Runs an escape on its argument. Each that is not [refused](EscapeEntry::is_refused) has a
+/// function here, which looks at the client that it names.
+#[inline(never)] // As the functions: their structs would stand in the frame of every escape.
 fn run(
     call: &mut impl Call,
     asked: &mut Asked<'_>,
@@ -114,29 +115,48 @@ fn run(
     match escape {
         Escape::RmAlloc => alloc(call, asked, bytes),
         Escape::RmControl => control(call, asked, bytes),
-        _ => run_other(call, asked, escape, bytes),
-    }
-}
-
-/// As [`run`], for escapes that are not called as often.
-#[inline(never)] // Their structs would stand in the frame of every escape.
-fn run_other(
-    call: &mut impl Call,
-    asked: &mut Asked<'_>,
-    escape: Escape,
-    bytes: &mut [u8],
-) -> Result<i32, Stop> {
-    match escape {
         Escape::RmFree => objects::free(call, asked, bytes),
         Escape::RmDupObject => objects::dup(call, asked, bytes),
+        Escape::RmShare => handles::share(call, asked, bytes),
         Escape::RmVidHeapControl => heap::vid_heap_control(call, asked, bytes),
         Escape::RmAllocMemory => heap::alloc_memory(call, asked, bytes),
+        Escape::RmAllocContextDma2 => heap::context_dma(call, asked, bytes),
+        Escape::RmMapMemory => handles::map_memory(call, asked, bytes),
+        Escape::RmUnmapMemory => handles::unmap_memory(call, asked, bytes),
+        Escape::RmUpdateDeviceMappingInfo => handles::update_mapping(call, asked, bytes),
+        Escape::RmMapMemoryDma => handles::map_dma(call, asked, bytes),
+        Escape::RmUnmapMemoryDma => handles::unmap_dma(call, asked, bytes),
+        Escape::RmIdleChannels => handles::idle_channels(call, bytes),
+        Escape::AllocOsEvent => events::make_key(call, asked, bytes),
+        Escape::FreeOsEvent => events::free_key(call, asked, bytes),
         Escape::CardInfo => lists::card_info(call, bytes),
         Escape::AttachGpusToFd => lists::attach_gpus(call, asked.code, bytes),
-        Escape::RmIdleChannels => handles::idle_channels(call, bytes),
         Escape::ExportToDmabufFd => Err(exports::dma_buf()),
         // The driver says so to who names the size that it has.
         Escape::SysParams => Ok(0),
-        _ => handles::forward(call, asked, escape, bytes),
+        // No pointer is in them, and no handle that would matter.
+        Escape::RegisterFd
+        | Escape::CheckVersionStr
+        | Escape::NumaInfo
+        | Escape::WaitOpenComplete => Ok(plain(call, asked.code, bytes)?),
+        Escape::RmAllocObject
+        | Escape::RmI2cAccess
+        | Escape::RmAccessRegistry
+        | Escape::RmGetEventData
+        | Escape::RmAddVblankCallback
+        | Escape::RmBindContextDma
+        | Escape::RmExportObjectToFd
+        | Escape::RmImportObjectFromFd
+        | Escape::RmLocklessDiagnostic
+        | Escape::StatusCode
+        | Escape::QueryDeviceIntr
+        | Escape::SetNumaStatus
+        // Taken out before.
+        | Escape::IoctlXferCmd => Err(unknown(Reason::Forbidden)),
     }
+}
+
+/// As the driver refuses an escape that it does not know.
+fn unknown(reason: Reason) -> Stop {
+    Stop::unknown(Errno::EINVAL, reason)
 }

@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Escapes that name a client and hold no pointer: mappings, sharing, events.
 //!
-//! They go to the driver if the client is the tenant's ([`super::owned`]).
+//! Each looks first whether the client is the tenant's ([`super::owned`]).
 
 use super::{
     call::{Call, Held, Returned, Role, Session},
-    events,
-    heap::context_dma,
     orders::rebalance,
-    owned::{check_made_on, check_policy, owns, FOREIGN},
+    owned::{check_made_on, check_owned, check_policy, FOREIGN},
     sent::{plain, without},
     shown::{end_shown, held, prepare},
     stop::{get, set, Asked, Stop},
 };
 use crate::{
     nvidia::{
-        class::NV01_CONTEXT_DMA,
-        escape::Escape,
         handle::{ClientHandle, ObjectHandle},
         nvos::{self, *},
         status::NvStatus,
@@ -25,73 +21,36 @@ use crate::{
     policy::{Reason, RefusalCause, RmMap},
 };
 
-/// The field in which an escape's argument names a client, and the refusal of a client that is not
-/// the tenant's.
-///
-/// `None`: it names none, or has a function of its own.
-fn client_of(escape: Escape) -> Option<(Field<u32>, Stop)> {
-    let refused = |status| Stop::refused(status, Reason::Foreign);
-    Some(match escape {
-        Escape::RmShare => (nvos57::H_CLIENT, FOREIGN),
-        // The driver looks for nothing but whether the pair of client and descriptor number is
-        // taken (`allocate_os_event()` in src/nvidia/arch/nvalloc/unix/src/osapi.c), so that
-        // another tenant's could be taken first. It has this status for whatever is wrong.
-        Escape::AllocOsEvent => (
-            os_event::H_CLIENT,
-            refused(NvStatus::NV_ERR_INSUFFICIENT_RESOURCES),
-        ),
-        // The driver frees any that exists (`free_os_event()`, there), and says this when there is
-        // none.
-        Escape::FreeOsEvent => (
-            free_os_event::H_CLIENT,
-            refused(NvStatus::NV_ERR_INVALID_EVENT),
-        ),
-        Escape::RmUnmapMemory => (nvos34::H_CLIENT, FOREIGN),
-        Escape::RmUpdateDeviceMappingInfo => (nvos56::H_CLIENT, FOREIGN),
-        Escape::RmAllocContextDma2 => (nvos39::H_OBJECT_PARENT, FOREIGN),
-        Escape::RmMapMemoryDma => (nvos46::H_CLIENT, FOREIGN),
-        Escape::RmUnmapMemoryDma => (nvos47::H_CLIENT, FOREIGN),
-        _ => return None,
-    })
-}
-
-/// Forwards a struct without pointers, if the client that it names is the tenant's.
-pub(super) fn forward(
+/// `NV_ESC_RM_SHARE`: lets other clients use an object.
+pub(super) fn share(
     call: &mut impl Call,
     asked: &Asked<'_>,
-    escape: Escape,
     bytes: &mut [u8],
 ) -> Result<i32, Stop> {
-    if let Some((client, refusal)) = client_of(escape) {
-        if !owns(call, get(client, bytes)?) {
-            return Err(refusal);
-        }
-    }
-    match escape {
-        Escape::RmShare => check_policy(get(nvos57::TYPE, bytes)?)?,
-        // The driver makes an object of whatever class this says (`RmDeprecatedAllocContextDma()`
-        // in rmapi_deprecated_misc.c).
-        Escape::RmAllocContextDma2 if get(nvos39::H_CLASS, bytes)? != NV01_CONTEXT_DMA.0 => {
-            return Err(Stop::refused(
-                NvStatus::NV_ERR_INVALID_CLASS,
-                Reason::Parameters,
-            ));
-        }
-        Escape::RmAllocContextDma2 => return context_dma(call, asked, bytes),
-        Escape::AllocOsEvent => return events::make_key(call, asked, bytes),
-        Escape::FreeOsEvent => return events::free_key(call, asked, bytes),
-        Escape::RmMapMemory => return map_memory(call, asked, bytes),
-        Escape::RmUnmapMemory => return unmap_memory(call, asked, bytes),
-        Escape::RmMapMemoryDma => return map_dma(call, asked, bytes),
-        Escape::RmUnmapMemoryDma => return unmap_dma(call, asked, bytes),
-        _ => {}
-    }
+    check_owned(call, get(nvos57::H_CLIENT, bytes)?)?;
+    check_policy(get(nvos57::TYPE, bytes)?)?;
+    Ok(plain(call, asked.code, bytes)?)
+}
+
+/// `NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO`: says where a mapping lies in the process.
+pub(super) fn update_mapping(
+    call: &mut impl Call,
+    asked: &Asked<'_>,
+    bytes: &mut [u8],
+) -> Result<i32, Stop> {
+    check_owned(call, get(nvos56::H_CLIENT, bytes)?)?;
     Ok(plain(call, asked.code, bytes)?)
 }
 
 /// `NV_ESC_RM_MAP_MEMORY_DMA`: maps memory into a range of a GPU's address space.
-fn map_dma(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
+#[inline(never)] // As `frontend::run`.
+pub(super) fn map_dma(
+    call: &mut impl Call,
+    asked: &Asked<'_>,
+    bytes: &mut [u8],
+) -> Result<i32, Stop> {
     use nvos46::{FLAGS, H_CLIENT, H_DEVICE, H_DMA, H_MEMORY, LENGTH, OFFSET};
+    check_owned(call, get(H_CLIENT, bytes)?)?;
     let flags = get(FLAGS, bytes)?;
     let map = RmMap {
         client: ClientHandle(get(H_CLIENT, bytes)?),
@@ -114,9 +73,14 @@ fn map_dma(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<
 }
 
 /// `NV_ESC_RM_UNMAP_MEMORY_DMA`: ends such a mapping.
-#[inline(never)] // Its frame would stand in that of each call.
-fn unmap_dma(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
+#[inline(never)] // As `frontend::run`.
+pub(super) fn unmap_dma(
+    call: &mut impl Call,
+    asked: &Asked<'_>,
+    bytes: &mut [u8],
+) -> Result<i32, Stop> {
     use nvos47::{FLAGS, H_CLIENT, H_DEVICE, H_DMA};
+    check_owned(call, get(H_CLIENT, bytes)?)?;
     let client = ClientHandle(get(H_CLIENT, bytes)?);
     let device = ObjectHandle(get(H_DEVICE, bytes)?);
     let range = ObjectHandle(get(H_DMA, bytes)?);
@@ -129,8 +93,12 @@ fn unmap_dma(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Resul
 
 /// `NV_ESC_RM_MAP_MEMORY`: prepares a file for a mapping. If the memory is a doorbell that was
 /// asked for through BAR1, the mapping will show one there.
-#[inline(never)] // Its frame would stand in that of each call.
-fn map_memory(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
+#[inline(never)] // As `frontend::run`.
+pub(super) fn map_memory(
+    call: &mut impl Call,
+    asked: &Asked<'_>,
+    bytes: &mut [u8],
+) -> Result<i32, Stop> {
     use nvos33::{FD, H_CLIENT, H_DEVICE, H_MEMORY, LENGTH, OFFSET, STATUS};
     let client = ClientHandle(get(H_CLIENT, bytes)?);
     let memory = ObjectHandle(get(H_MEMORY, bytes)?);
@@ -184,7 +152,13 @@ fn check_gpu(
 
 /// `NV_ESC_RM_UNMAP_MEMORY`: the driver gives the mapping's place to others, and leaves it in the
 /// programs that have it.
-fn unmap_memory(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
+#[inline(never)] // As `frontend::run`.
+pub(super) fn unmap_memory(
+    call: &mut impl Call,
+    asked: &Asked<'_>,
+    bytes: &mut [u8],
+) -> Result<i32, Stop> {
+    check_owned(call, get(nvos34::H_CLIENT, bytes)?)?;
     let client = ClientHandle(get(nvos34::H_CLIENT, bytes)?);
     let memory = ObjectHandle(get(nvos34::H_MEMORY, bytes)?);
     let mut at = 0;
@@ -219,12 +193,11 @@ fn prompt(
 /// are idle. Answered as the driver answers Vulkan, which names no channel, or names several and is
 /// refused (recorded on an H200). A list of no channel is done (`RmIdleChannels()` in
 /// kernel_idle_channels.c).
+#[inline(never)] // As `frontend::run`.
 pub(super) fn idle_channels(call: &mut impl Call, bytes: &mut [u8]) -> Result<i32, Stop> {
     use nvos30::*;
     let lists = get(FLAGS, bytes)? & nvos::IDLE_CHANNELS_WHICH == 0;
-    if !owns(call, get(H_CLIENT, bytes)?) {
-        return Err(FOREIGN);
-    }
+    check_owned(call, get(H_CLIENT, bytes)?)?;
     if !lists || get(NUM_CHANNELS, bytes)? != 0 {
         return Err(Stop::refused(
             NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS,

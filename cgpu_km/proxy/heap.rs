@@ -13,7 +13,7 @@ use super::{
     objects::free_object,
     odd::{check_place, check_range, kernel_tables, range_tables, space_of_range},
     orders::begin_alloc,
-    owned::{allowed, check_file, check_made_on, owns, FOREIGN},
+    owned::{allowed, check_file, check_made_on, check_owned, owns},
     sent::{plain, without, DriverReply},
     shown::{held, prepare},
     stop::{get, set, Asked, Stop},
@@ -33,6 +33,7 @@ use crate::{
 };
 
 /// Runs `NV_ESC_RM_VID_HEAP_CONTROL`: functions 2 (ALLOC_SIZE), 3 (FREE) and 5 (INFO) pass.
+#[inline(never)] // As `frontend::run`.
 pub(super) fn vid_heap_control(
     call: &mut impl Call,
     asked: &Asked<'_>,
@@ -188,6 +189,7 @@ const PINNED_AGAIN: Stop = Stop::refused(NvStatus::NV_ERR_INVALID_ADDRESS, Reaso
 
 /// Runs `NV_ESC_RM_ALLOC_MEMORY`. The driver makes attributes of its flags, so that of memory for
 /// the firmware is taken out.
+#[inline(never)] // As `frontend::run`.
 pub(super) fn alloc_memory(
     call: &mut impl Call,
     asked: &mut Asked<'_>,
@@ -245,9 +247,7 @@ fn make_memory(call: &mut impl Call, asked: &mut Asked<'_>, bytes: &mut [u8]) ->
         size: None,
     };
     let around = call.look(|accounting| accounting.surroundings(below.0, below.1));
-    if !owns(call, client.0) {
-        return Err(FOREIGN);
-    }
+    check_owned(call, client.0)?;
     // Of host memory the driver prepares a mapping at once, unless it is told not to.
     let is_mapped = kind == Kind::SystemMemory && params::is_mapped_at_once(get(FLAGS, bytes)?);
     let file = if is_mapped {
@@ -293,9 +293,7 @@ fn registers(call: &mut impl Call, asked: &mut Asked<'_>, bytes: &mut [u8]) -> R
     let parent = ObjectHandle(get(H_OBJECT_PARENT, bytes)?);
     allowed(call, asked.session.gpu(), GRAPHICS)
         .map_err(|reason| Stop::refused(NvStatus::NV_ERR_INVALID_CLASS, reason))?;
-    if !owns(call, client.0) {
-        return Err(FOREIGN);
-    }
+    check_owned(call, client.0)?;
     check_file(call, asked.session, client)?;
     // Compare `_rmAllocMemoryLocalPrivileged()`.
     if !params::is_without_memory(get(FLAGS, bytes)?) {
@@ -310,12 +308,22 @@ fn registers(call: &mut impl Call, asked: &mut Asked<'_>, bytes: &mut [u8]) -> R
 
 /// Runs `NV_ESC_RM_ALLOC_CONTEXT_DMA2`: a context for DMA, which the driver makes beside its memory
 /// (`RmDeprecatedAllocContextDma()` in rmapi_deprecated_misc.c).
+#[inline(never)] // As `frontend::run`.
 pub(super) fn context_dma(
     call: &mut impl Call,
     asked: &Asked<'_>,
     bytes: &mut [u8],
 ) -> Result<i32, Stop> {
     use nvos39::*;
+    check_owned(call, get(H_OBJECT_PARENT, bytes)?)?;
+    // The driver makes an object of whatever class this says (`RmDeprecatedAllocContextDma()` in
+    // rmapi_deprecated_misc.c).
+    if get(H_CLASS, bytes)? != class::NV01_CONTEXT_DMA.0 {
+        return Err(Stop::refused(
+            NvStatus::NV_ERR_INVALID_CLASS,
+            Reason::Parameters,
+        ));
+    }
     let client = ClientHandle(get(H_OBJECT_PARENT, bytes)?);
     let memory = ObjectHandle(get(H_MEMORY, bytes)?);
     let parent = call.look(|accounting| accounting.parent_of(client, memory));

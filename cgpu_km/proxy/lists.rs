@@ -201,6 +201,7 @@ pub(super) fn show_usage(
 /// `NV_ESC_CARD_INFO`: a record for each GPU, and zeros. The driver is not asked: it would report
 /// all the host's GPUs, and refuse a program that has less room than these need
 /// (`nvidia_read_card_info()`, nv.c).
+#[inline(never)] // As `frontend::run`.
 pub(super) fn card_info(call: &impl Call, bytes: &mut [u8]) -> Result<i32, Stop> {
     bytes.fill(0);
     let mut room = bytes.chunks_exact_mut(card_info::SIZE);
@@ -213,6 +214,7 @@ pub(super) fn card_info(call: &impl Call, bytes: &mut [u8]) -> Result<i32, Stop>
 }
 
 /// `NV_ESC_ATTACH_GPUS_TO_FD`: a list of GPUs' ids, in which 0 is none.
+#[inline(never)] // As `frontend::run`.
 pub(super) fn attach_gpus(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result<i32, Stop> {
     for id in bytes.chunks_exact(ID_SIZE).filter_map(|id| ID.get(id)) {
         if id != 0 && call.gpu_by_id(id).is_none() {

@@ -20,6 +20,7 @@ use crate::{
 };
 
 /// `NV_ESC_RM_FREE`.
+#[inline(never)] // As `frontend::run`.
 pub(super) fn free(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
     let client = ClientHandle(get(nvos00::H_ROOT, bytes)?);
     let object = ObjectHandle(get(nvos00::H_OBJECT_OLD, bytes)?);
@@ -58,6 +59,7 @@ pub(super) fn free_object(
 }
 
 /// `NV_ESC_RM_DUP_OBJECT`: a second object over the same memory, in the same tenant.
+#[inline(never)] // As `frontend::run`.
 pub(super) fn dup(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
     let client = ClientHandle(get(nvos55::H_CLIENT, bytes)?);
     let parent = ObjectHandle(get(nvos55::H_PARENT, bytes)?);

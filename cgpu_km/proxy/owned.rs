@@ -32,6 +32,15 @@ pub(super) fn owns(call: &mut impl Call, client: u32) -> bool {
     call.look(|accounting| accounting.owns_client(ClientHandle(client)))
 }
 
+/// Refuses a client that is not the tenant's.
+pub(super) fn check_owned(call: &mut impl Call, client: u32) -> Result<(), Stop> {
+    if owns(call, client) {
+        Ok(())
+    } else {
+        Err(FOREIGN)
+    }
+}
+
 /// Refuses parameters that name another tenant's client at one of these places. 0 names none. (The
 /// tables are made from the size of the parameters, so each place is there.)
 pub(super) fn check_clients(

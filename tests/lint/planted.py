@@ -32,6 +32,10 @@ FACADE = (
     "mod facade_part;\npub use facade_part::Part;\npub fn own() {}\n"
     "#[cfg(test)]\nmod tests {\nuse super::facade_part::Part;\n}\n"
 )
+UNDECIDED = (
+    "fn f(care: Care) {\n    match care {\n        Care::Memory(Report::Info) => g(),\n"
+    "        _ => {}\n    }\n}\n"
+)
 # Neither the area nor the driver's name counts.
 SHORT_CASE = " ".join(["word"] * structure.LONGEST_TEST_NAME)
 CLEAN = {
@@ -195,6 +199,7 @@ FAULTS = (
     one("functions", "tests/vm/a.sh", LONG_IN_TESTS, head=SCRIPT),
     one("functions", "tests/fake_nvidia/a.c", LONG_IN_C),
     one("functions", "tests/abi/a.py", LONG_IN_PYTHON, head=""),
+    one("decided", "cgpu_km/policy/a.rs", UNDECIDED),
     one("test_names", "cgpu_km/policy/tests.rs", f"#[test]\nfn {LONG_NAME}() {{}}\n"),
     one(
         "test_names",
@@ -257,6 +262,7 @@ FAULTS = (
     one("chapters", "docs/SUMMARY.md", "[a](../README.md)\n", head=""),
     one("safety", "cgpu_km/os_interface/a.rs", ABOVE),
     one("safety", "cgpu_km/os_interface/a.rs", ABOVE_ABOVE),
+    one("safety", "cgpu_km/os_interface/a.rs", "fn f() {\n// SAFETY: As in `g`.\nf();\n}\n"),
     one("code_map", "ARCHITECTURE.md", ARCHITECTURE.replace("user.rs", "gone.rs"), head=""),
     (
         "code_map",

@@ -60,6 +60,11 @@ def is_part(whole, path):
     return path.startswith(folder + "/")
 
 
+# An arm of a match on a control's care, and one for all that have none.
+CARE_ARM = re.compile(r"(?<=[{},|])\s*Care::\w+(?:\([^)]*\))?\s*(?:\||=>|if\b)")
+REST_ARM = re.compile(r"(?<=[{},|])\s*(_)\s*(?:=>|if\b)")
+
+
 def edges(sources):
     """Imports between files, by package: {(from, to): (line, name)}."""
     if sources.edges is not None:
@@ -255,6 +260,18 @@ def functions(sources):
                 yield path, line, f"`{name}` has {lines} lines, at most {longest} may be"
 
 
+def decided(sources):
+    """A `match` on a control's care names each of them, so that a new one is decided everywhere."""
+    for path in sources.files:
+        if not path.endswith(".rs") or not path.startswith(MODULE + "/") or is_test(path):
+            continue
+        code, braces = sources.code(path), sources.braces(path)
+        arms = {braces.opening(arm.start()) for arm in CARE_ARM.finditer(code)}
+        for rest in REST_ARM.finditer(code):
+            if braces.opening(rest.start(1)) in arms:
+                yield path, sources.line(path, rest.start(1)), "`_` in a match on `Care`: name each"
+
+
 def named_tests(path, text, code):
     """(name, place, words) of the tests that a file declares."""
     for found in TEST.finditer(code):
@@ -354,8 +371,12 @@ def lines(sources):
             yield path, number, f"{width(path, line)} columns"
 
 
+# Notes that leave it to the reader to find the reason.
+EVASIVE = re.compile(r"// SAFETY: (?:Locked above|This function's contract\.|As in |As for the )")
+
+
 def safety(sources):
-    """`As above` stands directly below the note that it means."""
+    """`As above` stands directly below the note that it means. No note refers to another one."""
     for path, text in sources.files.items():
         if not path.endswith(".rs"):
             continue
@@ -366,6 +387,8 @@ def safety(sources):
                 above = said.lower().startswith("// safety: as above")
                 if above and (last is None or own or number - last > 5):
                     yield path, number, "`As above` without its note in the five lines above"
+                if EVASIVE.match(said):
+                    yield path, number, f"says no reason: {said[3:]!r}"
                 last, own, within = number, above, True
             elif last and within and said.startswith("//"):
                 last = number
@@ -409,6 +432,7 @@ RULES = (
     floors,
     imports,
     functions,
+    decided,
     test_names,
     types,
     lines,

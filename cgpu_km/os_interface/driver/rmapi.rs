@@ -23,7 +23,7 @@ use crate::{
         handle::{ClientHandle, ControlCmd, ObjectHandle},
         nvos::{nvos00, nvos21, nvos33, nvos54, nvos64},
         params::{self, fb_get_info, nv0080, nv2080, perf_boost, preempt, timeslice, usermode},
-        rmapi::{self, disable_channels},
+        rmapi::{self, disable_channels, UnseenParams},
         samples::SampleLayout,
         status::NvStatus,
         tables::Tables,
@@ -355,7 +355,7 @@ impl KernelClient {
     }
 
     /// Calls a control of a program's client for it, with parameters that no program sees: for
-    /// those that are [unseen](rmapi::is_unseen). `parts` are the parts of the program's
+    /// those that are [unseen](rmapi::unseen). `parts` are the parts of the program's
     /// own call.
     ///
     /// `EINVAL` for another control or other parts, `ENOMEM`.
@@ -367,9 +367,9 @@ impl KernelClient {
         let whole = outer.bytes.first_chunk::<{ nvos54::SIZE }>();
         argument.0 = *whole.ok_or(EINVAL)?;
         let cmd = ControlCmd(nvos54::CMD.get(&argument.0).ok_or(EINVAL)?);
-        let mut list = match lists {
-            [] if cmd != fb::FB_GET_INFO && rmapi::is_unseen(self.branch, cmd) => None,
-            [list] if cmd == fb::FB_GET_INFO && is_list_of(params, list) => Some(list),
+        let mut list = match (rmapi::unseen(self.branch, cmd), lists) {
+            (Some(UnseenParams::Flat), []) => None,
+            (Some(UnseenParams::WithPairs), [list]) if is_list_of(params, list) => Some(list),
             _ => return Err(EINVAL),
         };
         match &mut list {
@@ -544,7 +544,7 @@ impl KernelClient {
     }
 }
 
-/// The address of the list in the parameters of [`fb::FB_GET_INFO`].
+/// The address of the list in parameters [with pairs](UnseenParams::WithPairs).
 const LIST: Field<u64> = fb_get_info::FB_INFO_LIST;
 
 /// Whether a part is that list.
