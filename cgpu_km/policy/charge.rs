@@ -21,7 +21,7 @@ use crate::{
         demand::Demand,
         event::RefusalCause,
         ids::ShareId,
-        ledger::Claim,
+        ledger::{Claim, TablesRoom},
         ledgers::Ledgers,
         overhead::CHANNEL,
         process::Processes,
@@ -121,11 +121,10 @@ impl Accounts {
         let more = channels.saturating_mul(CHANNEL);
         let more = more.saturating_sub(group.claim.pools());
         if more > 0 {
-            if let Err(refusal) = ledger.take_pools(more) {
+            if let Err(refusal) = ledger.grow_pools(&mut group.claim, more) {
                 ledger.release(claim);
                 return Err(refusal);
             }
-            group.claim.grow_pools(more);
         }
         group.uses = group.uses.saturating_add(1);
         Ok(claim)
@@ -248,13 +247,16 @@ impl Accounts {
     }
 
     /// Memory that [grows](Accounts::grows) has so many bytes of page tables more, which go when it
-    /// goes. The ledger was told.
-    pub(super) fn grow(&mut self, hold: Slot, tables: u64) {
+    /// goes.
+    pub(super) fn grow(&mut self, hold: Slot, tables: u64, room: TablesRoom) {
         let Some(hold) = self.holds.get(hold) else {
             return;
         };
-        if let Some(cost) = self.costs.get_mut(hold.cost.slot()) {
-            cost.claim.grow(tables);
+        let Some(cost) = self.costs.get_mut(hold.cost.slot()) else {
+            return;
+        };
+        if let Some(ledger) = self.ledgers.get_mut(cost.claim.share()) {
+            ledger.grow(&mut cost.claim, tables, room);
         }
     }
 

@@ -12,6 +12,7 @@
 //! Then nothing more is granted until enough is freed. In the first two cases the share also says
 //! that it is over its limit.
 
+use self::history::{Peaks, Refusals};
 use crate::{
     nvidia::capability::Capabilities,
     policy::{
@@ -51,9 +52,9 @@ enum Amount {
     Bytes,
     /// Bytes of page tables, all of which were there from the beginning.
     Tables,
-    /// Bytes of page tables that come one after the other: see [`Claim::grow`].
+    /// Bytes of page tables that come one after the other: see [`Ledger::grow`].
     Growing,
-    /// Bytes in the pools of a group: see [`Claim::grow_pools`].
+    /// Bytes in the pools of a group: see [`Ledger::grow_pools`].
     Pools,
     /// Bytes of the host's memory.
     Host,
@@ -122,24 +123,20 @@ impl Claim {
         self.ids
     }
 
-    /// A group's claim takes so many bytes more for its pools. The ledger was told of them before
-    /// ([`Ledger::take_pools`]).
-    pub(super) fn grow_pools(&mut self, bytes: u64) {
-        self.amount = self.amount.saturating_add(bytes);
-    }
-
     /// The object was asked for without a size, and gets page tables as it is used.
     pub(super) fn grows(&self) -> bool {
         let empty = self.of == Amount::Bytes && self.amount == 0;
         self.is_given() && (empty || self.of == Amount::Growing)
     }
+}
 
-    /// A claim that [grows](Claim::grows) takes so many bytes of page tables more. The ledger was
-    /// told of them before ([`Ledger::take_tables`], [`Ledger::lend_tables`]).
-    pub(super) fn grow(&mut self, tables: u64) {
-        self.of = Amount::Growing;
-        self.amount = self.amount.saturating_add(tables);
-    }
+/// The room for page tables that come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TablesRoom {
+    /// It is there, or the share is charged beyond its limit.
+    Free,
+    /// Managed memory is about to make it: see [`Ledger::lend_tables`].
+    Lent,
 }
 
 /// A change of a GPU's managed memory.
@@ -193,25 +190,6 @@ struct Holdings {
     managed: u64,
     /// Bytes of managed memory that do not count.
     spilled: u64,
-}
-
-/// The most that each sum ever was, in bytes.
-#[derive(Debug, Default)]
-struct Peaks {
-    used: u64,
-    overhead: u64,
-    managed: u64,
-}
-
-/// Refusals since the share was opened.
-#[derive(Debug, Default)]
-pub(super) struct Refusals {
-    /// Calls, because the limit was reached.
-    limit: u64,
-    /// Calls, for any other reason.
-    pub(super) calls: u64,
-    /// Mappings of managed memory.
-    pub(super) managed: u64,
 }
 
 /// The accounting of one share.
@@ -490,21 +468,33 @@ impl Ledger {
         }
     }
 
-    /// A group's pools take so many bytes more, if there is room for them.
-    pub(super) fn take_pools(&mut self, bytes: u64) -> Result<(), RefusalCause> {
+    /// A group's claim takes so many bytes more for its pools, if there is room for them.
+    pub(super) fn grow_pools(&mut self, claim: &mut Claim, bytes: u64) -> Result<(), RefusalCause> {
+        debug_assert!(claim.share() == self.share);
         let free = self.free();
         if bytes > free {
             let wanted = bytes;
             return Err(self.refuse(RefusalCause::NoMemory { wanted, free }));
         }
+        claim.amount = claim.amount.saturating_add(bytes);
         self.change(|held| held.given.pools = held.given.pools.saturating_add(bytes));
         Ok(())
+    }
+
+    /// A claim that [grows](Claim::grows) takes so many bytes of page tables more, as
+    /// [`Self::take_tables`] does.
+    pub(super) fn grow(&mut self, claim: &mut Claim, tables: u64, room: TablesRoom) {
+        debug_assert!(claim.share() == self.share && claim.grows());
+        claim.of = Amount::Growing;
+        claim.amount = claim.amount.saturating_add(tables);
+        self.take_tables(Change::more(tables), room);
     }
 
     /// The driver gave what was reserved, or more: it says that the object has so many bytes.
     ///
     /// Gives the bytes that are charged from now on; `None`: the driver had given it before.
     pub(super) fn commit(&mut self, claim: &mut Claim, bytes: u64) -> Option<u64> {
+        debug_assert!(claim.share() == self.share);
         if claim.stage == Stage::Given {
             return None;
         }
@@ -530,6 +520,7 @@ impl Ledger {
 
     /// The driver gave nothing, or has it back.
     pub(super) fn release(&mut self, claim: Claim) {
+        debug_assert!(claim.share() == self.share);
         lower(&mut self.users, 1);
         self.channels.give(claim.ids);
         self.quotas.counts.lower(Limited::HostMemory, claim.host());
@@ -540,15 +531,22 @@ impl Ledger {
         self.compare();
     }
 
-    /// There are page tables more and page tables less, as far as there is room for them.
-    pub(super) fn take_tables(&mut self, change: Change) -> Result<(), RefusalCause> {
+    /// Whether there is room for page tables more and page tables less.
+    pub(super) fn check_tables(&self, change: Change) -> Result<(), RefusalCause> {
         let wanted = self.price_of_tables(change.more.saturating_sub(change.less));
         let free = self.free();
         if wanted > free {
             return Err(RefusalCause::NoMemory { wanted, free });
         }
-        self.move_tables(change);
         Ok(())
+    }
+
+    /// There are page tables more and page tables less.
+    pub(super) fn take_tables(&mut self, change: Change, room: TablesRoom) {
+        match room {
+            TablesRoom::Free => self.move_tables(change),
+            TablesRoom::Lent => self.lend_tables(change),
+        }
     }
 
     /// The same, room or not.
@@ -595,5 +593,6 @@ impl Ledger {
     }
 }
 
+mod history;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,8 @@ use crate::{
         count::Change,
         event::{Map, MapTicket, RefusalCause, RmMap, RmMapTicket},
         gpu_mapping::{FoundMapping, Gone},
-        ids::GpuId,
+        ids::{GpuId, ShareId},
+        ledger::TablesRoom,
         paging::tables_of,
         slots::Slot,
         span::{last_of, Span},
@@ -107,10 +108,9 @@ impl Accounting {
         let hold = into.hold.filter(|_| into.kind == Kind::VirtualMemory);
         let growing = hold.and_then(|hold| Some((hold, self.accounts.grows(hold)?)));
         if let Some((hold, share)) = growing {
-            let gpu = self.accounts.ledgers.get(share).map(|ledger| ledger.gpu());
             let more = tables_of(length);
-            gpu.map_or(Ok(()), |gpu| self.take_tables(gpu, Change::more(more)))?;
-            self.accounts.grow(hold, more);
+            let room = self.room_for_tables(share, Change::more(more))?;
+            self.accounts.grow(hold, more, room);
         }
         Ok(self.name_map([Some(device), Some(memory), Some(range)]))
     }
@@ -130,24 +130,35 @@ impl Accounting {
         }
     }
 
-    /// There are page tables more, if there is room for them or managed memory can make room: then
-    /// it does so when the call ends.
+    /// There are page tables more, if there is room for them.
     fn take_tables(&mut self, gpu: GpuId, change: Change) -> Result<(), RefusalCause> {
-        let Some(ledger) = self.accounts.ledgers.known(gpu) else {
+        let Some(share) = self.accounts.ledgers.known_share(gpu) else {
             return Ok(());
         };
-        let Err(short) = ledger.take_tables(change) else {
-            return Ok(());
-        };
-        let more = change.more.saturating_sub(change.less);
-        let share = self.accounts.ledgers.of(gpu);
-        let lends = share.is_some_and(|share| self.makes_room(share.bit(), more));
-        match self.accounts.ledgers.known(gpu) {
-            Some(ledger) if lends => ledger.lend_tables(change),
-            Some(ledger) => return Err(ledger.refuse(short)),
-            None => {}
+        let room = self.room_for_tables(share, change)?;
+        if let Some(ledger) = self.accounts.ledgers.get_mut(share) {
+            ledger.take_tables(change, room);
         }
         Ok(())
+    }
+
+    /// The room for page tables that come. If there is none, managed memory makes it when the call
+    /// ends, or they are refused.
+    fn room_for_tables(
+        &mut self,
+        share: ShareId,
+        change: Change,
+    ) -> Result<TablesRoom, RefusalCause> {
+        let ledgers = &self.accounts.ledgers;
+        let checked = ledgers.get(share).map(|ledger| ledger.check_tables(change));
+        let Some(Err(short)) = checked else {
+            return Ok(TablesRoom::Free);
+        };
+        if self.makes_room(share.bit(), change.more.saturating_sub(change.less)) {
+            return Ok(TablesRoom::Lent);
+        }
+        let ledger = self.accounts.ledgers.get_mut(share);
+        Err(ledger.map_or(short, |ledger| ledger.refuse(short)))
     }
 
     fn move_tables(&mut self, gpu: GpuId, change: Change) {
