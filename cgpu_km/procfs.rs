@@ -4,7 +4,7 @@
 //! ```text
 //! version                the module's version
 //! <minor>/policy         number of the compute policy                      written by root
-//! <minor>/max_inst       instances among which the fair policy divides     written by root
+//! <minor>/max_inst       parts into which `fixed-equal` divides            written by root
 //! <minor>/prio_ratio     what high priority may take, percent, 1 to 99     written by root
 //! <minor>/burst_ms       most GPU time that an instance is owed, ms         written by root
 //! <minor>/free_weight    what the weights leave of 100

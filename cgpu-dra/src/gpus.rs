@@ -104,7 +104,7 @@ impl NodeGpu {
     fn new(gpu: &Gpu, held: Held, overcommit: u32) -> Self {
         let whole = u128::from(gpu.memory_bytes) * u128::from(overcommit) / 100;
         let whole = u64::try_from(whole).unwrap_or(u64::MAX);
-        let most = if gpu.policy == Policy::Fair.number() {
+        let most = if gpu.policy == Policy::FixedEqual.number() {
             gpu.max_instances
         } else {
             u32::try_from(MAX_INSTANCES_PER_GPU).unwrap_or(u32::MAX)

@@ -83,7 +83,7 @@ macro_rules! entry {
             /// Called once, when the module is loaded.
             #[no_mangle]
             unsafe extern "C" fn cgpu_core_start(assumed_branch: u32) -> core::ffi::c_int {
-                // SAFETY: This function's contract.
+                // SAFETY: Called once, when the module is loaded, as this function is.
                 unsafe { MODULE.start(Parameters { assumed_branch }) }
             }
 
@@ -92,7 +92,7 @@ macro_rules! entry {
             /// Called once, when the module is unloaded.
             #[no_mangle]
             unsafe extern "C" fn cgpu_core_stop() {
-                // SAFETY: This function's contract.
+                // SAFETY: Called once, when the module is unloaded, as this function is.
                 unsafe { MODULE.stop() };
             }
         };

@@ -246,7 +246,7 @@ impl GatedFile {
     pub(super) unsafe fn new(gate: Arc<Gate>, file: NonNull<bindings::file>) -> Option<Self> {
         Some(Self {
             gate,
-            // SAFETY: This function's contract is the same.
+            // SAFETY: The file keeps its list of mappings while it is open.
             file: unsafe { FileMappings::of(file) }?,
             mappings: Atomic::new(0),
         })

@@ -28,7 +28,7 @@ causes! {
     NoSuchInstance = 2;
     /// `ENXIO`: there is no such GPU.
     NoSuchGpu = 6;
-    /// `E2BIG`: the fair policy would have more instances than parts.
+    /// `E2BIG`: the policy `fixed-equal` would have more instances than parts.
     TooManyForPolicy = 7;
     /// `EBUSY`: files of the instance are open, or its memory is not all freed.
     Busy = 16;

@@ -50,7 +50,8 @@ pub struct GpuSetCompute {
     pub policy: u32,
     /// A number of [`Period`].
     pub period: u32,
-    /// Instances among which the fair policy divides the GPU, 1 to [`MAX_INSTANCES_PER_GPU`].
+    /// Instances among which the policy `fixed-equal` divides the GPU, 1 to
+    /// [`MAX_INSTANCES_PER_GPU`].
     pub max_instances: u32,
     /// The part that instances of high priority may take before weights count again, percent, 1 to
     /// 99.
@@ -92,7 +93,7 @@ pub struct GpuCompute {
     pub period: u32,
     /// A number of [`Mode`].
     pub mode: u32,
-    /// Instances among which the fair policy divides it.
+    /// Instances among which the policy `fixed-equal` divides it.
     pub max_instances: u32,
     /// The part that instances of high priority may take before weights count again, percent.
     pub priority_percent: u32,

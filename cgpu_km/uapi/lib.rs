@@ -115,7 +115,7 @@ pub struct Gpu {
     pub device_instance: u32,
     /// Number of instances on it.
     pub instances: u32,
-    /// Instances among which the fair policy divides the GPU.
+    /// Instances among which the policy `fixed-equal` divides the GPU.
     pub max_instances: u32,
     /// A number of [`Policy`].
     pub policy: u32,

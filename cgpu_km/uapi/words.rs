@@ -66,14 +66,14 @@ macro_rules! words {
 }
 
 words! {
-    /// A compute policy: how the compute time of a GPU is shared. Numbers and variants are cGPU's,
+    /// A compute policy: how the compute time of a GPU is shared. The numbers are cGPU's, the
     /// names say the effect.
     pub enum Policy {
-        Fair = 0, "fixed-equal", "Every instance has one part in max_instances, and never more.";
-        Preemptive = 1, "equal", "Instances that have work share equally.";
+        FixedEqual = 0, "fixed-equal", "Every instance has one part in max_instances, and never more.";
+        Equal = 1, "equal", "Instances that have work share equally.";
         Weight = 2, "weight", "Instances that have work share by weight.";
         Fixed = 3, "fixed", "Every instance has its weight in percent, and never more.";
-        Soft = 4, "weight-lazy", "By weight, in longer turns; what was left unused may be taken later.";
+        WeightLazy = 4, "weight-lazy", "By weight, in longer turns; what was left unused may be taken later.";
         Native = 5, "native", "The NVIDIA driver decides.";
     }
 
@@ -143,15 +143,15 @@ impl Policy {
     /// The name that cGPU has for it, where that does not say the effect.
     pub const fn cgpu_name(self) -> Option<&'static str> {
         match self {
-            Self::Fair => Some("fair"),
-            Self::Preemptive => Some("preemptive"),
-            Self::Soft => Some("soft"),
+            Self::FixedEqual => Some("fair"),
+            Self::Equal => Some("preemptive"),
+            Self::WeightLazy => Some("soft"),
             Self::Weight | Self::Fixed | Self::Native => None,
         }
     }
 
     /// Whether an instance is held to its share also when the GPU is otherwise free.
     pub const fn is_hard(self) -> bool {
-        matches!(self, Self::Fair | Self::Fixed)
+        matches!(self, Self::FixedEqual | Self::Fixed)
     }
 }

@@ -90,7 +90,7 @@ impl VmTable {
     ///
     /// The kernel has copied a mapping that the driver has made.
     pub(in crate::os_interface) unsafe fn open_original(&self, vma: LockedVma<'_>) {
-        // SAFETY: As in `close_original`.
+        // SAFETY: The driver made the mapping with these operations, and has its file open.
         unsafe { extra::cgpu_shim_open_mapping(self.original, vma.as_ptr()) };
     }
 

@@ -193,7 +193,7 @@ pub(super) unsafe extern "C" fn release<E: Endpoint>(
     closing.become_node(&node);
     let rest = Released::of(session);
     match is_late.then(|| E::late_ends(&rest.file).room()).flatten() {
-        // SAFETY: As for the whole end.
+        // SAFETY: The session's file holds the ends, and the caller of a `release` the module.
         Some(room) => unsafe { room.leave(rest) },
         None => rest.end(),
     }

@@ -7,7 +7,7 @@
 //! the caller's to choose, below [`MINORS`].
 //!
 //! These are the numbers for a device cgroup. What a container sees is the proxy node in
-//! [`cgpufs`](super::cgpufs), which shares the number and shows another.
+//! [`cgpufs`](super::cgpufs): inside it has the same number, and `stat` shows the driver's.
 
 use crate::os_interface::{
     base::extra,
@@ -61,7 +61,7 @@ impl<E: Endpoint> HostNodes<E> {
                 class,
                 region,
                 cdev <- Opaque::try_ffi_init(|place: *mut extra::cgpu_device| {
-                    // SAFETY: `place` is one that stays; the numbers are ours.
+                    // SAFETY: `place` is pinned, and `first` was reserved above.
                     to_result(unsafe {
                         extra::cgpu_shim_add_device(place, Some(Self::open), first, MINORS)
                     })
@@ -128,8 +128,7 @@ impl<E: Endpoint> HostNodes<E> {
         let Some(endpoint) = this.endpoint(minor) else {
             return ENODEV.to_errno();
         };
-        // SAFETY: The arguments are those of this `open`; its operations are
-        // those of the device.
+        // SAFETY: The arguments are those of this `open`; its operations are those of the device.
         match unsafe { open_endpoint(inode, file, &endpoint) } {
             Ok(()) => 0,
             Err(e) => e.to_errno(),
@@ -185,7 +184,7 @@ fn index(minor: u32) -> usize {
     minor as usize
 }
 
-/// Numbers that were reserved; the first one.
+/// A range of device numbers that was reserved, by its first.
 struct Region(bindings::dev_t);
 
 impl Region {

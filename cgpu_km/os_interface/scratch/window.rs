@@ -60,7 +60,7 @@ pub(super) fn with<R>(
     }
     // SAFETY: The mapping was locked, and is until the end of this function.
     let result = f(unsafe { LockedVma::new(vma) });
-    // SAFETY: Locked above.
+    // SAFETY: `cgpu_shim_lock_scratch()` locked it, and nobody uses it any more.
     unsafe { extra::cgpu_shim_unlock_scratch(mm.as_raw(), vma, whole) };
     Some(result)
 }

@@ -49,7 +49,7 @@ impl Scheduler {
             _ => {
                 instance.habits.began_work(now);
                 instance.waits_for_first_window = ring.blocked;
-                if self.rules.policy == Policy::Soft {
+                if self.rules.policy == Policy::WeightLazy {
                     instance.balance.renew_part();
                 }
                 wakes = instance.thinks();

@@ -18,7 +18,8 @@ pub struct Rules {
     pub policy: Policy,
     /// The base period.
     pub period: Period,
-    /// Instances among which [`Policy::Fair`] divides the GPU, 1 to [`MAX_INSTANCES_PER_GPU`].
+    /// Instances among which [`Policy::FixedEqual`] divides the GPU, 1 to
+    /// [`MAX_INSTANCES_PER_GPU`].
     pub max_instances: u32,
     /// The part that instances of high priority may take before weights count again, percent, 1 to
     /// 99.
@@ -46,7 +47,7 @@ pub struct Terms {
 pub enum Misfit {
     /// The weights would add up to more than 100 percent, which [`Policy::Fixed`] cannot give.
     Weights,
-    /// There would be more instances than [`Policy::Fair`] has parts for.
+    /// There would be more instances than [`Policy::FixedEqual`] has parts for.
     Instances,
     /// A number of the rules is out of its range.
     OutOfRange,
@@ -81,7 +82,7 @@ impl Rules {
         });
         match self.policy {
             Policy::Fixed if sum > 100 => Err(Misfit::Weights),
-            Policy::Fair if count > self.max_instances => Err(Misfit::Instances),
+            Policy::FixedEqual if count > self.max_instances => Err(Misfit::Instances),
             _ => Ok(()),
         }
     }
@@ -89,15 +90,15 @@ impl Rules {
     /// Weight of an instance among those that compete.
     pub(super) fn parts(&self, weight: u32) -> u64 {
         match self.policy {
-            Policy::Fair | Policy::Preemptive | Policy::Native => 1,
-            Policy::Weight | Policy::Fixed | Policy::Soft => u64::from(weight.max(1)),
+            Policy::FixedEqual | Policy::Equal | Policy::Native => 1,
+            Policy::Weight | Policy::Fixed | Policy::WeightLazy => u64::from(weight.max(1)),
         }
     }
 
     /// The share of the GPU that an instance may never exceed, in parts of [`WHOLE`].
     pub(super) fn cap(&self, weight: u32) -> Option<u64> {
         let share = match self.policy {
-            Policy::Fair => WHOLE / u64::from(self.max_instances.max(1)),
+            Policy::FixedEqual => WHOLE / u64::from(self.max_instances.max(1)),
             Policy::Fixed => (u64::from(weight) * WHOLE / 100).min(WHOLE),
             _ => return None,
         };
@@ -116,9 +117,9 @@ impl Rules {
             (_, Period::Throughput) => 100 * MS,
             // A window on a GPU that is idle otherwise loses 1 to 1.5 ms to its beginning (measured
             // on an H200): caps want long ones, which cost nobody anything.
-            (Policy::Fair | Policy::Fixed, Period::Latency | Period::Interactive) => 64 * MS,
+            (Policy::FixedEqual | Policy::Fixed, Period::Latency | Period::Interactive) => 64 * MS,
             (_, Period::Interactive) => 6 * MS,
-            (Policy::Soft, Period::Latency) => 60 * MS,
+            (Policy::WeightLazy, Period::Latency) => 60 * MS,
             (_, Period::Latency) => 32 * MS,
         }
     }

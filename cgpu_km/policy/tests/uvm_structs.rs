@@ -42,6 +42,7 @@ fn memory_without_gpu_counts_as_host_memory() {
     accounting
         .set_limit_of(OTHER_GPU, Limited::HostMemory, most)
         .unwrap();
+    // `false`: it is charged on no GPU.
     assert_eq!(accounting.map_managed(UVM, BASE, 2 * BLOCK), Ok(false));
     assert_eq!(host(&accounting, GPU), 2 * BLOCK);
     let refused = accounting.map_managed(UVM, BASE + 4 * BLOCK, 2 * BLOCK);
@@ -81,6 +82,7 @@ fn cuts_of_managed_ranges_count_until_unmapped() {
         .is_none());
     split(&mut accounting, BASE, 4 * BLOCK).unwrap();
     assert_eq!(host(&accounting, GPU), 0);
+    // The second time nothing new is cut.
     for _ in 0..2 {
         split(&mut accounting, BASE + PAGE, PAGE).unwrap();
         assert_eq!(host(&accounting, GPU), 2 * SPLIT_STRUCT);
@@ -100,7 +102,7 @@ fn cuts_of_managed_ranges_count_until_unmapped() {
     accounting.unmap_managed(UVM, BASE, 2 * PAGE);
     assert_eq!(host(&accounting, GPU), 4 * SPLIT_STRUCT);
     accounting.end_split(ticket);
-    // The part behind begins where it was cut, and goes on doing so.
+    // The later part still begins at the cut, so that one counts on.
     accounting.unmap_managed(UVM, BASE, 2 * PAGE);
     assert_eq!(host(&accounting, GPU), 3 * SPLIT_STRUCT);
     accounting.close_file(UVM);
@@ -122,6 +124,7 @@ fn range_groups_count_until_certainly_gone() {
     assert_eq!(accounting.begin_group(UVM), Err(wanted));
     // There is no fourth one yet.
     assert!(!accounting.goes_group(UVM, 4));
+    // One that has gone, and one that never was, change nothing.
     for number in [2, 2, 9] {
         accounting.group_gone(UVM, number);
         assert_eq!(host(&accounting, GPU), 2 * GROUP_STRUCT);

@@ -3,16 +3,14 @@
 
 use std::fmt::Display;
 
-/// "a", "a and b", "a, b and c".
+/// "a", "a and b", "a, b and c", with `word` before the last.
 pub fn enumerate<T: Display>(items: &[T], word: &str) -> String {
     let mut text = String::new();
     for (i, item) in items.iter().enumerate() {
-        if i > 0 {
-            text.push_str(if i + 1 == items.len() { " " } else { ", " });
-            if i + 1 == items.len() {
-                text.push_str(word);
-                text.push(' ');
-            }
+        if i > 0 && i + 1 == items.len() {
+            text.push_str(&format!(" {word} "));
+        } else if i > 0 {
+            text.push_str(", ");
         }
         text.push_str(&item.to_string());
     }

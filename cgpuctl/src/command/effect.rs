@@ -8,10 +8,10 @@ use cgpu_uapi::{GpuCompute, Instance, Policy, WEIGHT_DEFAULT};
 pub(crate) fn of_weight(gpu: &GpuCompute) -> Option<String> {
     let minor = gpu.minor;
     let instead = match Policy::from_number(gpu.policy)? {
-        Policy::Weight | Policy::Fixed | Policy::Soft => return None,
+        Policy::Weight | Policy::Fixed | Policy::WeightLazy => return None,
         Policy::Native => "NVIDIA's driver shares the GPU as it likes".to_owned(),
-        Policy::Preemptive => "all instances with work have equal parts".to_owned(),
-        Policy::Fair => format!("an instance has 1 part in {} at most", gpu.max_instances),
+        Policy::Equal => "all instances with work have equal parts".to_owned(),
+        Policy::FixedEqual => format!("an instance has 1 part in {} at most", gpu.max_instances),
     };
     Some(format!(
         "a weight has no effect on GPU {minor}, which has the policy {}: {instead}; `cgpuctl gpu \
@@ -35,7 +35,7 @@ pub(crate) fn of_default(gpu: &GpuCompute) -> Option<String> {
 pub(crate) fn of_policy(gpu: &GpuCompute, instances: &[Instance]) -> Option<String> {
     let minor = gpu.minor;
     match Policy::from_number(gpu.policy)? {
-        Policy::Fair => Some(format!(
+        Policy::FixedEqual => Some(format!(
             "no instance on GPU {minor} has more than 1 part in {} of it, also where it is alone; \
              `--max-instances` changes that, and the policy equal shares equally without it",
             gpu.max_instances
@@ -53,6 +53,6 @@ pub(crate) fn of_policy(gpu: &GpuCompute, instances: &[Instance]) -> Option<Stri
                 )
             })
         }
-        Policy::Preemptive | Policy::Weight | Policy::Soft | Policy::Native => None,
+        Policy::Equal | Policy::Weight | Policy::WeightLazy | Policy::Native => None,
     }
 }

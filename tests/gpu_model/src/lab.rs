@@ -20,7 +20,8 @@ const GROUPS: u32 = 4;
 /// The time slice that the driver gives a group by default.
 pub const DEFAULT_SLICE: Nanos = 2048 * US;
 
-/// The calls that were made over and over.
+/// The calls that were made over and over, with their times: slices of A and B, turns of A and B,
+/// or on and off.
 #[derive(Clone, Copy, Debug)]
 pub enum Drill {
     /// No calls, only the programs' time slices.
@@ -95,17 +96,17 @@ impl Lab {
                 self.sleep(b);
             }
             Drill::Windows(a, b) => {
-                self.switch(1, true);
-                self.switch(0, false);
+                self.switch_off(1);
+                self.switch_on(0);
                 self.sleep(a);
-                self.switch(0, true);
-                self.switch(1, false);
+                self.switch_off(0);
+                self.switch_on(1);
                 self.sleep(b);
             }
             Drill::Exclusive(on, off) => {
-                self.switch(1, true);
+                self.switch_off(1);
                 self.sleep(on);
-                self.switch(1, false);
+                self.switch_on(1);
                 self.sleep(off);
             }
             Drill::ExclusiveBySlice(on, off) => {
@@ -121,9 +122,9 @@ impl Lab {
                 self.sleep(off);
             }
             Drill::ChannelCap(on, off) => {
-                self.switch(0, false);
+                self.switch_on(0);
                 self.sleep(on);
-                self.switch(0, true);
+                self.switch_off(0);
                 self.sleep(off);
             }
         }
@@ -148,6 +149,14 @@ impl Lab {
         self.message();
     }
 
+    fn switch_off(&mut self, program: usize) {
+        self.switch(program, true);
+    }
+
+    fn switch_on(&mut self, program: usize) {
+        self.switch(program, false);
+    }
+
     fn switch(&mut self, program: usize, off: bool) {
         let channel = self.world.programs[program].channel;
         let what = if off {
@@ -159,7 +168,8 @@ impl Lab {
         self.message();
     }
 
-    /// Sets the slices of all groups of a context, one call each.
+    /// Sets the slices of all groups of a context, one call each. Only the first group computes, so
+    /// the other calls just take their time.
     fn slice(&mut self, program: usize, slice: Nanos) {
         let group = self.world.programs[program].group;
         self.call(DriverCall::Timeslice, |world| {

@@ -129,7 +129,7 @@ pub fn all(mut each: impl FnMut(Line)) {
     for load in [0.2, 0.4] {
         each(before_a_burst(60 * MS, load));
     }
-    let soft = rules(Policy::Soft, Period::Latency);
+    let soft = rules(Policy::WeightLazy, Period::Latency);
     for step in [6, 14, 25] {
         let name = format!("steps of {step} ms, policy weight-lazy");
         let tenants = [(pausing(step), weight(1)), (deep, weight(1))];

@@ -106,7 +106,7 @@ fn weights(driven: &mut Driven) {
 }
 
 fn policy(driven: &mut Driven) {
-    driven.set_rules(rules(Policy::Preemptive, Period::Latency));
+    driven.set_rules(rules(Policy::Equal, Period::Latency));
 }
 
 fn priority(driven: &mut Driven) {

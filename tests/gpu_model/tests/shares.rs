@@ -165,7 +165,7 @@ fn a_change_takes_effect_within_a_turn() {
     driven.run(MS);
     let got = measured(&mut driven, &habits, 1000 * MS);
     assert!(got[0] < 0.02, "the driver's own sharing: {got:?}");
-    driven.set_rules(rules(Policy::Preemptive, Period::Latency));
+    driven.set_rules(rules(Policy::Equal, Period::Latency));
     driven.run(MS);
     let got = measured(&mut driven, &habits, 1000 * MS);
     let share = got[0] / (got[0] + got[1]);
@@ -200,10 +200,10 @@ fn a_returning_instance_gets_what_it_is_owed() {
         driven.world.ran(1) - before
     };
     let asked = 150 * 8 * 500 * US;
-    for policy in [Policy::Weight, Policy::Soft] {
+    for policy in [Policy::Weight, Policy::WeightLazy] {
         assert_eq!(ran(policy, BURST_DEFAULT), asked);
     }
-    let (weight, soft) = (ran(Policy::Weight, 0), ran(Policy::Soft, 0));
+    let (weight, soft) = (ran(Policy::Weight, 0), ran(Policy::WeightLazy, 0));
     assert!(soft > weight / 2 * 3, "{soft} {weight}");
 }
 
@@ -255,7 +255,7 @@ fn hard_policies_leave_idle_time_unused() {
     let got = measured(&mut driven, &habits, 2000 * MS);
     assert!((got[0] - 0.2).abs() < 0.01, "{got:?}");
     assert!((got[1] - 0.3).abs() < 0.01, "{got:?}");
-    driven.set_rules(rules(Policy::Soft, Period::Latency));
+    driven.set_rules(rules(Policy::WeightLazy, Period::Latency));
     driven.world.set_stopped(0, true);
     driven.run(1000 * MS);
     let got = measured(&mut driven, &habits, 1000 * MS);
@@ -478,9 +478,9 @@ fn slices_end_at_once_when_something_changes() {
     };
     let weights = |driven: &mut Driven| driven.set_terms(0, weight(3));
     change(&mut driven, &weights, &[0.75, 0.25]);
-    let policy = |driven: &mut Driven| driven.set_rules(rules(Policy::Preemptive, Period::Latency));
+    let policy = |driven: &mut Driven| driven.set_rules(rules(Policy::Equal, Period::Latency));
     change(&mut driven, &policy, &[0.5, 0.5]);
-    let capped = |driven: &mut Driven| driven.set_rules(rules(Policy::Fair, Period::Latency));
+    let capped = |driven: &mut Driven| driven.set_rules(rules(Policy::FixedEqual, Period::Latency));
     driven.run(3000 * MS);
     capped(&mut driven);
     driven.run(100 * MS);

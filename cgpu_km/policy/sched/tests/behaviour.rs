@@ -133,7 +133,7 @@ fn weights_that_do_not_fit_are_refused() {
     assert_eq!(refused, Err(ChangeRefused::Misfit(Misfit::Weights)));
     let fair = Rules {
         max_instances: 1,
-        ..rules(Policy::Fair)
+        ..rules(Policy::FixedEqual)
     };
     let refused = bench.sched.set_rules(0, fair);
     assert_eq!(refused, Err(ChangeRefused::Misfit(Misfit::Instances)));
@@ -264,7 +264,7 @@ fn high_priority_interrupts_a_window() {
 fn policy_change_takes_effect_within_a_turn() {
     let mut bench = Bench::of_two([10, 30]);
     bench.run(500 * MS, &[A, B]);
-    bench.set_policy(Policy::Preemptive);
+    bench.set_policy(Policy::Equal);
     bench.run(40 * MS, &[A, B]);
     let (a, b) = (bench.given(A), bench.given(B));
     bench.run(1000 * MS, &[A, B]);

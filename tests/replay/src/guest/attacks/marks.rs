@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub(super) const ATTACKS: &[Own] = &[Own {
-    name: "a mapping filled beside marks of userfaultfd",
+    name: "mapping: filled beside marks of userfaultfd",
     function: "nv-mmap.c:nvidia_mmap_helper",
     run: || in_instances(beside_marks),
 }];
@@ -89,9 +89,9 @@ fn beside_marks() -> Result<String, String> {
     let Maps {
         made,
         refused,
-        takes,
+        can_be_marked,
     } = seen;
-    let kernel = if takes {
+    let kernel = if can_be_marked {
         ""
     } else {
         ", and the kernel takes no marks there"
@@ -107,7 +107,7 @@ struct Maps {
     made: u32,
     refused: u32,
     /// A mapping that was made can be marked.
-    takes: bool,
+    can_be_marked: bool,
 }
 
 fn map_all(client: &rm::Client, folder: &str, marker: i32) -> Result<Maps, String> {
@@ -115,11 +115,11 @@ fn map_all(client: &rm::Client, folder: &str, marker: i32) -> Result<Maps, Strin
     let mut seen = Maps {
         made: 0,
         refused: 0,
-        takes: false,
+        can_be_marked: false,
     };
     for _ in 0..ROUNDS {
         let fd = open_node(folder, &format!("nvidia{GPU}"))?;
-        // BAR1 that may show it counts until it is freed.
+        // New in each round: a mapping's BAR1 counts until its memory is freed.
         told(client.memory(OWN, LENGTH))?;
         let prepared = rm::map(client.ctl, names, LENGTH, rm::MAP_OF_MEMORY, fd);
         prepared.map_err(|failure| format!("RM_MAP_MEMORY: {failure}"))?;
@@ -127,7 +127,7 @@ fn map_all(client: &rm::Client, folder: &str, marker: i32) -> Result<Maps, Strin
         match sys::mmap(ADDRESS, LENGTH, access, libc::MAP_SHARED, fd, 0) {
             Ok(at) => {
                 seen.made += 1;
-                seen.takes |= mark(marker).is_ok();
+                seen.can_be_marked |= mark(marker).is_ok();
                 // SAFETY: The mapping is this function's own.
                 let unmapped = unsafe { sys::munmap(at, LENGTH) };
                 unmapped.map_err(|errno| format!("munmap: errno {errno}"))?;

@@ -102,7 +102,7 @@ fn misfits() -> Verdict {
     fails("one more", c.create("fitc", GPU, GIB, 1), above)?;
     let fair = |wish: &mut GpuSetCompute| {
         wish.set = set::POLICY | set::MAX_INSTANCES;
-        (wish.policy, wish.max_instances) = (Policy::Fair.number(), 1);
+        (wish.policy, wish.max_instances) = (Policy::FixedEqual.number(), 1);
     };
     let many = Cause::TooManyForPolicy.errno();
     fails("fair", c.set_gpu_compute(GPU, fair), many)?;

@@ -23,7 +23,10 @@ pub(super) const TESTS: &[Test] = &[
     ("limits: clients and objects, changed while in use", live),
     ("limits: a neighbour has its own", neighbours),
     ("limits: host memory, changed while in use", host_memory),
-    ("limits: memory that the driver refuses counts not", refused),
+    (
+        "limits: memory that the driver refuses is not counted",
+        refused,
+    ),
     ("limits: files, changed while in use", files),
     ("limits: mappings of registers", register_mappings),
     ("limits: after many refusals calls wait", waits),
@@ -194,7 +197,7 @@ fn files() -> Verdict {
     equal("after all", &limit(&instance, Limited::Files)?.used, &0)
 }
 
-/// The process that a child is can read the registers, or how it ended.
+/// A child reads the registers: 0, or the status with which it ended.
 fn child_reads(address: u64) -> Result<i32, String> {
     let child = spawn(|| {
         read(address);
@@ -273,7 +276,7 @@ fn is_in_wait(child: i32) -> Result<bool, String> {
 }
 
 /// A program is refused a call without end, with one a second: it waits all the time. It can be
-/// frozen, stopped and killed meanwhile, does not notice signals, and keeps up nobody.
+/// frozen, stopped and killed meanwhile, does not notice signals, and holds nobody up.
 fn waits() -> Verdict {
     let (instance, neighbour) = (
         Instance::new("refused", 256 * MIB)?,
