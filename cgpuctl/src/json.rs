@@ -85,6 +85,16 @@ impl From<&uapi::Instance> for InstanceId {
     }
 }
 
+/// Memory of an instance that counts against its limit: what `nvidia-smi` shows in the container.
+pub(crate) fn charged(i: &uapi::Instance) -> u64 {
+    let parts = [
+        i.memory_used_bytes,
+        i.memory_overhead_bytes,
+        i.memory_managed_bytes,
+    ];
+    parts.into_iter().fold(0, u64::saturating_add)
+}
+
 object! {
     /// An instance as it is now.
     pub struct Instance of i: &uapi::Instance {
@@ -93,6 +103,7 @@ object! {
         weight: u32 = i.weight,
         capabilities: Capabilities = Capabilities(i.capabilities),
         memory_limit_bytes: u64 = i.memory_limit_bytes,
+        memory_charged_bytes: u64 = charged(i),
         memory_used_bytes: u64 = i.memory_used_bytes,
         memory_overhead_bytes: u64 = i.memory_overhead_bytes,
         memory_reserved_bytes: u64 = i.memory_reserved_bytes,

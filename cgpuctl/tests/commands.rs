@@ -107,7 +107,7 @@ fn busy_host() -> Fake {
         s.instances[0].open_files = 2;
         s.instances[0].tenant_open_files = 3;
         s.instances[0].processes = 1;
-        s.gpus[0].used_bytes = 10 << 30;
+        s.gpus[0].used_bytes = (13 << 30) + (9_024 << 10);
         s.refusals = (refusals(), 3);
     });
     fake

@@ -96,7 +96,7 @@ families! { GPU of Gpu;
         |g| g.memory_bytes as f64;
     cgpu_gpu_memory_allotted_bytes: "Sum of the limits of the GPU's instances.",
         |g| g.allotted_bytes as f64;
-    cgpu_gpu_memory_used_bytes: "Memory of the GPU that is charged to its instances, contexts included.",
+    cgpu_gpu_memory_used_bytes: "Memory of the GPU that counts for its instances: objects, contexts and managed memory.",
         |g| g.used_bytes as f64;
     cgpu_gpu_instances: "Instances on the GPU.",
         |g| f64::from(g.instances);
@@ -105,9 +105,9 @@ families! { GPU of Gpu;
 families! { INSTANCE of Instance;
     cgpu_instance_memory_limit_bytes: "Memory limit.",
         |i| i.memory_limit_bytes as f64;
-    cgpu_instance_memory_used_bytes: "Memory charged for the programs' objects.",
+    cgpu_instance_memory_used_bytes: "Memory charged for the programs' objects. nvidia-smi in the container shows it with overhead and managed memory.",
         |i| i.memory_used_bytes as f64;
-    cgpu_instance_memory_overhead_bytes: "Memory charged for CUDA contexts beside the objects.",
+    cgpu_instance_memory_overhead_bytes: "Memory charged for CUDA contexts and page tables, beside the objects.",
         |i| i.memory_overhead_bytes as f64;
     cgpu_instance_memory_managed_bytes: "Managed memory that the GPU may hold, charged beside the objects.",
         |i| i.memory_managed_bytes as f64;

@@ -3,12 +3,12 @@
 
 use super::cdi_generate::spec;
 use crate::{
-    args::Files,
+    args::{Files, Form, Listing},
     cdi::{self, Edits, Spec, SpecDevice, KIND},
     error::{Failure, Problem},
     host::{Host, PathError},
     output::Report,
-    text::table,
+    text::{lines, table},
     verb::Verb,
 };
 use clap::Args;
@@ -24,7 +24,11 @@ const OURS: &str = "/run/cdi/cgpu.json";
 
 /// List the devices that the CDI files in /etc/cdi and /run/cdi have, and whether they are ready.
 #[derive(Args)]
-pub(crate) struct CdiList;
+#[command(after_help = "Examples:\n  cgpuctl cdi list -q")]
+pub(crate) struct CdiList {
+    #[command(flatten)]
+    listing: Listing,
+}
 
 /// Check CDI files: their form, the files that they name, and that they list the instances of now.
 #[derive(Args)]
@@ -98,7 +102,12 @@ impl Verb for CdiList {
                 });
             }
         }
-        let text = if devices.is_empty() {
+        let text = if self.listing.format() == Some(Form::Name) {
+            // A stale device is in a second file; one that no file has cannot be asked for.
+            let named = devices.iter().filter(|d| d.spec_path.is_some());
+            let names: BTreeSet<_> = named.map(|d| d.name.as_str()).collect();
+            lines(names)
+        } else if devices.is_empty() {
             "No CDI devices.\n".to_owned()
         } else {
             let rows = devices.iter().map(|d| {
@@ -118,6 +127,10 @@ impl Verb for CdiList {
             cdi_devices: devices,
         };
         Ok(Report::new(members, text)?)
+    }
+
+    fn wants_json(&self) -> bool {
+        self.listing.is_json()
     }
 }
 

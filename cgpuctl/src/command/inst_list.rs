@@ -65,12 +65,7 @@ pub(crate) fn all(control: &dyn Control) -> Result<Vec<Instance>, Problem> {
 
 /// Memory that counts against the limit, which `nvidia-smi` shows in the container.
 pub(crate) fn charged(i: &Instance) -> Bytes {
-    let parts = [
-        i.memory_used_bytes,
-        i.memory_overhead_bytes,
-        i.memory_managed_bytes,
-    ];
-    Bytes(parts.into_iter().fold(0, u64::saturating_add))
+    Bytes(json::charged(i))
 }
 
 /// The instances, for people: what matters most, in 80 columns.
@@ -94,7 +89,7 @@ const fn column(
 }
 
 /// The columns of a list of instances; a wide one has the parts of their memory, too.
-const COLUMNS: [Column<Instance>; 15] = [
+const COLUMNS: [Column<Instance>; 16] = [
     column("NAME", Shown::Always, |i| {
         i.key.name.as_str().unwrap_or_default().to_owned()
     }),
@@ -106,8 +101,13 @@ const COLUMNS: [Column<Instance>; 15] = [
     column("CONTEXTS", Shown::Wide, |i| bytes(i.memory_overhead_bytes)),
     column("MANAGED", Shown::Wide, |i| bytes(i.memory_managed_bytes)),
     column("SPILLED", Shown::Wide, |i| bytes(i.memory_spilled_bytes)),
-    column("PEAK", Shown::Wide, |i| bytes(i.memory_peak_bytes)),
-    column("REFUSED", Shown::Always, |i| i.memory_refused.to_string()),
+    column("OBJECTS PEAK", Shown::Wide, |i| bytes(i.memory_peak_bytes)),
+    column("REFUSED MEM", Shown::Always, |i| {
+        i.memory_refused.to_string()
+    }),
+    column("REFUSED CALLS", Shown::Wide, |i| {
+        i.calls_refused.to_string()
+    }),
     column("WEIGHT", Shown::Always, |i| i.weight.to_string()),
     column("PROCESSES", Shown::Always, |i| i.processes.to_string()),
     column("CHANNELS", Shown::Wide, |i| {

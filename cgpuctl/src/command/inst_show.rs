@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst show`: everything about an instance, on each GPU that has one of this name.
 
-use super::{inst_refused, target};
+use super::{inst_list::charged, inst_refused, target};
 use crate::{
     args::name,
     capabilities::Capabilities,
@@ -92,16 +92,17 @@ fn block(i: &Instance, limits: &[InstanceLimit]) -> String {
         ("weight", i.weight.to_string()),
         ("capabilities", Capabilities(i.capabilities).to_string()),
         ("memory limit", Bytes(i.memory_limit_bytes).to_string()),
-        ("  used", Bytes(i.memory_used_bytes).to_string()),
-        ("  contexts", Bytes(i.memory_overhead_bytes).to_string()),
+        ("  used", charged(i).to_string()),
+        ("    objects", Bytes(i.memory_used_bytes).to_string()),
+        ("    contexts", Bytes(i.memory_overhead_bytes).to_string()),
+        ("    managed", Bytes(i.memory_managed_bytes).to_string()),
         ("  reserved", Bytes(i.memory_reserved_bytes).to_string()),
-        ("  peak", Bytes(i.memory_peak_bytes).to_string()),
+        ("  objects peak", Bytes(i.memory_peak_bytes).to_string()),
         (
             "managed memory",
             format!(
-                "{}, {} on the GPU, {} spilled to the host, {} refused",
+                "{}, {} spilled to the host, {} refused",
                 ManagedMode::name_of(i.managed_mode),
-                Bytes(i.memory_managed_bytes),
                 Bytes(i.memory_spilled_bytes),
                 i.managed_refused
             ),
@@ -113,7 +114,7 @@ fn block(i: &Instance, limits: &[InstanceLimit]) -> String {
                 i.channels, i.channel_limit, i.channels_refused
             ),
         ),
-        ("refused allocations", i.memory_refused.to_string()),
+        ("refused memory", i.memory_refused.to_string()),
         ("refused calls", i.calls_refused.to_string()),
         (
             "open files",

@@ -4,28 +4,33 @@
 
 use super::{inst_list, target};
 use crate::{
+    args::{Form, Listing},
     error::{Failure, Problem},
     host::{Host, Look, PathError},
     output::Report,
     size::Bytes,
-    text::{printable, table},
+    text::{lines, printable, table},
     verb::Verb,
 };
 use cgpu_uapi::{Instance, Name};
 use clap::Args;
 use nix::errno::Errno;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 /// List the processes that hold memory of an instance.
+///
+/// With -q and -o name it prints their process ids.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  cgpuctl ps train --wide")]
+#[command(after_help = "Examples:\n  cgpuctl ps train -o wide")]
 pub(crate) struct Ps {
     /// Only those of this instance.
     #[arg(value_parser = crate::args::name)]
     name: Option<Name>,
-    /// Show each command with its arguments.
-    #[arg(short, long)]
+    #[command(flatten)]
+    listing: Listing,
+    /// Show each command with its arguments: the same as -o wide.
+    #[arg(short, long, hide = true, conflicts_with_all = ["output", "quiet"])]
     wide: bool,
 }
 
@@ -62,41 +67,47 @@ impl Verb for Ps {
         for instance in &instances {
             processes.extend(of_instance(host.look(), instance)?);
         }
-        let text = self.text(&processes);
+        let text = match self.listing.format() {
+            Some(Form::Name) => {
+                // A process may have memory on several GPUs.
+                let ids: BTreeSet<_> = processes.iter().map(|p| p.pid).collect();
+                lines(ids.iter().map(u32::to_string))
+            }
+            form => text(&processes, self.wide || form == Some(Form::Wide)),
+        };
         Ok(Report::new(PsMembers { processes }, text)?)
+    }
+
+    fn wants_json(&self) -> bool {
+        self.listing.is_json()
     }
 }
 
-impl Ps {
-    fn text(&self, processes: &[Holder]) -> String {
-        if processes.is_empty() {
-            return "No process holds memory.\n".to_owned();
-        }
-        let dash = |text: Option<&str>| text.unwrap_or("-").to_owned();
-        let rows = processes.iter().map(|p| {
-            let short = p
-                .container_id
-                .as_deref()
-                .map(|id| id.get(..12).unwrap_or(id));
-            let line = p
-                .line
-                .as_ref()
-                .filter(|_| self.wide)
-                .map(|line| line.join(" "));
-            [
-                p.name.clone(),
-                p.gpu_minor.to_string(),
-                p.pid.to_string(),
-                Bytes(p.memory_bytes).to_string(),
-                dash(short),
-                dash(line.as_deref().or(p.command.as_deref())),
-            ]
-        });
-        table(
-            ["NAME", "GPU", "PID", "MEMORY", "CONTAINER", "COMMAND"],
-            rows,
-        )
+/// The table; a wide one has each command with its arguments.
+fn text(processes: &[Holder], wide: bool) -> String {
+    if processes.is_empty() {
+        return "No process holds memory.\n".to_owned();
     }
+    let dash = |text: Option<&str>| text.unwrap_or("-").to_owned();
+    let rows = processes.iter().map(|p| {
+        let short = p
+            .container_id
+            .as_deref()
+            .map(|id| id.get(..12).unwrap_or(id));
+        let line = p.line.as_ref().filter(|_| wide).map(|line| line.join(" "));
+        [
+            p.name.clone(),
+            p.gpu_minor.to_string(),
+            p.pid.to_string(),
+            Bytes(p.memory_bytes).to_string(),
+            dash(short),
+            dash(line.as_deref().or(p.command.as_deref())),
+        ]
+    });
+    table(
+        ["NAME", "GPU", "PID", "MEMORY", "CONTAINER", "COMMAND"],
+        rows,
+    )
 }
 
 /// The processes of an instance, those with the most memory first.

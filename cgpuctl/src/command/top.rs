@@ -13,6 +13,7 @@ use crate::{
     error::{Failure, Problem},
     exit::Exit,
     host::Host,
+    json,
     output::Report,
     size::Bytes,
     text::table,
@@ -62,6 +63,7 @@ struct TopInstance {
     /// The part of the time between two readings in which it had the GPU; `null` under the policy
     /// `native`, where that is not known.
     share: Option<f64>,
+    memory_charged_bytes: u64,
     memory_used_bytes: u64,
     memory_limit_bytes: u64,
 }
@@ -222,6 +224,7 @@ fn record(row: &Row) -> TopInstance {
         compute: (&row.compute).into(),
         weight: row.compute.weight,
         share: row.share.map(|share| (share * 1e4).round() / 1e4),
+        memory_charged_bytes: json::charged(&row.instance),
         memory_used_bytes: row.instance.memory_used_bytes,
         memory_limit_bytes: row.instance.memory_limit_bytes,
     }

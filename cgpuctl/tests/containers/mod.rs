@@ -73,6 +73,18 @@ fn container_commands_print_their_goldens() {
     };
     golden("cdi_list_changed", changed, "cdi list");
     golden("cdi_list_none", || Fake::new(1), "cdi list");
+    // Of the names that a program may ask for `late` is none yet, and `infer` still is.
+    let names = "cgpu.io/gpu=infer\ncgpu.io/gpu=train\n";
+    for line in ["cdi list -q", "cdi list -o name"] {
+        assert_eq!(done(&changed(), line), names, "{line}");
+        assert_eq!(done(&Fake::new(1), line), "", "{line}");
+    }
+    for (one, other) in [
+        ("cdi list -o wide", "cdi list"),
+        ("cdi list -o json", "cdi list --json"),
+    ] {
+        assert_eq!(done(&changed(), one), done(&changed(), other), "{one}");
+    }
 }
 
 #[test]

@@ -47,6 +47,21 @@ fn processes_are_told_with_their_container() {
 }
 
 #[test]
+fn ps_is_a_list_like_others() {
+    let host = host();
+    assert_eq!(done(&host, "ps -q"), "99\n4711\n4712\n");
+    for (one, other) in [
+        ("ps -q", "ps train -o name"),
+        ("ps -o json", "ps --json"),
+        ("ps train --wide", "ps train -o wide"),
+        ("ps -w", "ps -o wide"),
+    ] {
+        assert_eq!(done(&host, one), done(&host, other), "{one}");
+    }
+    assert_eq!(done(&host, "ps infer -q"), "");
+}
+
+#[test]
 fn ps_of_nobody_is_an_error() {
     fails(&host(), "ps nobody", Exit::NotFound);
     // An instance that is destroyed between two calls has no processes.
