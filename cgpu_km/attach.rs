@@ -23,35 +23,75 @@ use crate::{
     nvidia::{
         escape::Escape,
         fb,
-        handle::{ClassId, ClientHandle},
-        nvos::{card_info, version, Card},
-        params::{self, arch_info, fifo_info, gid_info, gpu_info, gpu_name, id_info, nv2080},
+        handle::{
+            ClassId,
+            ClientHandle, //
+        },
+        nvos::{
+            card_info,
+            version,
+            Card, //
+        },
+        params::{
+            self,
+            arch_info,
+            fifo_info,
+            gid_info,
+            gpu_info,
+            gpu_name,
+            id_info,
+            nv2080, //
+        },
         rusd,
         status::NvStatus,
         tables::Tables,
-        version::{Branch, DriverVersion},
-        wire::Field,
+        version::{
+            Branch,
+            DriverVersion, //
+        },
+        wire::Field, //
     },
     os_interface::{
         host_memory,
         log::pr_warn,
-        rmapi::{KernelClient, Missing},
+        rmapi::{
+            KernelClient,
+            Missing, //
+        },
         shared_page::DriverPage,
-        BackingFile, DeviceNumber, Frame,
+        BackingFile,
+        DeviceNumber,
+        Frame, //
     },
-    policy::{channel_limit::Engines, EXPORT_HANDLES},
-    uapi::{self, put_text, Cause},
+    policy::{
+        channel_limit::Engines,
+        EXPORT_HANDLES, //
+    },
+    uapi::{
+        self,
+        put_text,
+        Cause, //
+    }, //
 };
 use core::fmt;
 use kernel::{
     prelude::*,
     str::CString,
     sync::{
-        atomic::{Atomic, Relaxed},
-        Arc,
-    },
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
 };
-use rm::{answer, check, escape, Rm, DEVICE};
+use rm::{
+    answer,
+    check,
+    escape,
+    Rm,
+    DEVICE, //
+};
 
 /// Major number of the control and GPU devices (`NV_MAJOR_DEVICE_NUMBER`, nv-chardev-numbers.h).
 const NVIDIA_MAJOR: u32 = 195;

@@ -12,13 +12,24 @@
 #[macro_use]
 extern crate zerocopy_derive;
 
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 use os_interface::{
     control_device::ControlDevice,
-    entry::{entry, Module, Parameters},
-    log::pr_info,
+    entry::{
+        entry,
+        Module,
+        Parameters, //
+    },
+    log::pr_info, //
 };
-use registry::{Registry, Settings, Views};
+use registry::{
+    Registry,
+    Settings,
+    Views, //
+};
 
 // The kernel's side: the only unsafe code, the only C, the only kernel bindings.
 #[allow(unsafe_code)]

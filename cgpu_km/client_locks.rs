@@ -6,10 +6,16 @@
 
 use crate::{
     nvidia::handle::ClientHandle,
-    os_interface::{RwGuard, RwSemaphore},
-    proxy::ClientUse,
+    os_interface::{
+        RwGuard,
+        RwSemaphore, //
+    },
+    proxy::ClientUse, //
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Locks of a tenant.
 const COUNT: usize = 8;

@@ -11,19 +11,54 @@ mod records;
 use crate::{
     dispatch::rebalance,
     failure::Failure,
-    nvidia::{capability::Capabilities, tables::Tables},
+    nvidia::{
+        capability::Capabilities,
+        tables::Tables, //
+    },
     os_interface::{
-        control_device::{write_record, Control},
-        Changes, UserAddr,
+        control_device::{
+            write_record,
+            Control, //
+        },
+        Changes,
+        UserAddr, //
     },
-    policy::{AuditRecord, Limited, ManagedMode, Reason},
+    policy::{
+        AuditRecord,
+        Limited,
+        ManagedMode,
+        Reason, //
+    },
     registry::{
-        HostGpu, InstanceWish, Overcommit, Registry, ShareTerms, TenantInstance, Usage, VERSION,
+        HostGpu,
+        InstanceWish,
+        Overcommit,
+        Registry,
+        ShareTerms,
+        TenantInstance,
+        Usage,
+        VERSION, //
     },
-    uapi::{self, put_text, request, Cause},
+    uapi::{
+        self,
+        put_text,
+        request,
+        Cause, //
+    }, //
 };
-use kernel::{alloc::KVVec, prelude::*, str::CString, sync::Arc};
-use records::{check_size, fill_list, read, read_list, write_list};
+use kernel::{
+    alloc::KVVec,
+    prelude::*,
+    str::CString,
+    sync::Arc, //
+};
+use records::{
+    check_size,
+    fill_list,
+    read,
+    read_list,
+    write_list, //
+};
 use zerocopy::FromZeros;
 
 /// The commands, on the registry.

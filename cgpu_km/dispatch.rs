@@ -5,18 +5,55 @@
 mod endpoint;
 
 use crate::{
-    nvidia::{handle::ClientHandle, nvos::Card, tables::Tables},
+    nvidia::{
+        handle::ClientHandle,
+        nvos::Card,
+        tables::Tables, //
+    },
     os_interface::{
         self,
-        log::{pr_info, pr_warn},
-        CallRoute, Caller, HeldFile, Pages, ProgramMapping, RwGuard, Shown, Unmapped,
+        log::{
+            pr_info,
+            pr_warn, //
+        },
+        CallRoute,
+        Caller,
+        HeldFile,
+        Pages,
+        ProgramMapping,
+        RwGuard,
+        Shown,
+        Unmapped, //
     },
-    policy::{Accounting, Audited, FileId, GpuId, ProcessId, Reason},
+    policy::{
+        Accounting,
+        Audited,
+        FileId,
+        GpuId,
+        ProcessId,
+        Reason, //
+    },
     proxy::{
-        self, Call, ClientUse, Errno, FileAt, Held, Host, Part, Returned, Role, Route, Session,
-        UserAddr,
+        self,
+        Call,
+        ClientUse,
+        Errno,
+        FileAt,
+        Held,
+        Host,
+        Part,
+        Returned,
+        Role,
+        Route,
+        Session,
+        UserAddr, //
     },
-    registry::{Tenant, TenantFile, TenantNode, Unbalanced},
+    registry::{
+        Tenant,
+        TenantFile,
+        TenantNode,
+        Unbalanced, //
+    }, //
 };
 use core::ops::Range;
 use kernel::prelude::*;

@@ -2,10 +2,16 @@
 //! Why a command of the host's root could not be carried out.
 
 use crate::{
-    policy::sched::{ChangeRefused, Misfit},
-    uapi::Cause,
+    policy::sched::{
+        ChangeRefused,
+        Misfit, //
+    },
+    uapi::Cause, //
 };
-use kernel::{alloc::AllocError, prelude::*};
+use kernel::{
+    alloc::AllocError,
+    prelude::*, //
+};
 
 /// Why something could not be done: a cause that the control device's callers know, or a failure of
 /// the kernel's own.

@@ -33,31 +33,70 @@ pub mod vector;
 pub use crate::proxy::UserAddr;
 pub use base::{
     clock,
-    frame::{host_memory, Frame},
+    frame::{
+        host_memory,
+        Frame, //
+    },
     log,
     random::random,
-    rt_mutex::{RtMutex, RtMutexGuard},
-    rw_semaphore::{RwGuard, RwSemaphore},
+    rt_mutex::{
+        RtMutex,
+        RtMutexGuard, //
+    },
+    rw_semaphore::{
+        RwGuard,
+        RwSemaphore, //
+    },
     thread,
-    wait::{sleep_until_signal, OwnTurn, TaskTurn},
+    wait::{
+        sleep_until_signal,
+        OwnTurn,
+        TaskTurn, //
+    }, //
 };
 pub use calls::{
     caller::Caller,
     open_file::OpenFile,
-    worker::{CallRoute, Worker},
+    worker::{
+        CallRoute,
+        Worker, //
+    }, //
 };
 pub use driver::{
-    backing_file::{BackingFile, DeviceNumber},
-    rmapi, shared_page,
+    backing_file::{
+        BackingFile,
+        DeviceNumber, //
+    },
+    rmapi,
+    shared_page, //
 };
 pub use files::{
     held::HeldFile,
-    late::{LateEnds, LateQueue},
-    mapping::{CopiedBy, Pages, ProgramMapping, Shown, Unmapped},
+    late::{
+        LateEnds,
+        LateQueue, //
+    },
+    mapping::{
+        CopiedBy,
+        Pages,
+        ProgramMapping,
+        Shown,
+        Unmapped, //
+    },
     pinned::while_pinned,
-    session::Endpoint,
+    session::Endpoint, //
 };
-pub use gate::{doorbell::Doorbell, Gate};
-pub use host::{changes::Changes, control_device, procfs};
-pub use nodes::{cgpufs, devices};
+pub use gate::{
+    doorbell::Doorbell,
+    Gate, //
+};
+pub use host::{
+    changes::Changes,
+    control_device,
+    procfs, //
+};
+pub use nodes::{
+    cgpufs,
+    devices, //
+};
 pub use scratch::Scratch;

@@ -97,26 +97,89 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-pub use crate::uapi::{Limited, ManagedMode};
-pub use accounting::{lookup::Surroundings, structs::SplitTicket, Accounting};
-pub use audit::{AuditRecord, Audited, CallKind, Notice, Reason, BURST, INTERVAL_S, MOST_RECORDS};
-pub use boost::{Boost, BoostCall, Boosts, BOOST_STAYS};
-pub use channels::{ChannelChange, ChannelEvent};
+pub use crate::uapi::{
+    Limited,
+    ManagedMode, //
+};
+pub use accounting::{
+    lookup::Surroundings,
+    structs::SplitTicket,
+    Accounting, //
+};
+pub use audit::{
+    AuditRecord,
+    Audited,
+    CallKind,
+    Notice,
+    Reason,
+    BURST,
+    INTERVAL_S,
+    MOST_RECORDS, //
+};
+pub use boost::{
+    Boost,
+    BoostCall,
+    Boosts,
+    BOOST_STAYS, //
+};
+pub use channels::{
+    ChannelChange,
+    ChannelEvent, //
+};
 pub use client_lists::ClientLists;
 pub use event::{
-    Alloc, AllocDone, DescriptorPlaces, ExportTicket, FreeTicket, ImportTicket, Map, MapTicket,
-    PreemptionOrder, RefusalCause, RegisterTicket, RmMap, RmMapTicket, Ticket,
+    Alloc,
+    AllocDone,
+    DescriptorPlaces,
+    ExportTicket,
+    FreeTicket,
+    ImportTicket,
+    Map,
+    MapTicket,
+    PreemptionOrder,
+    RefusalCause,
+    RegisterTicket,
+    RmMap,
+    RmMapTicket,
+    Ticket, //
 };
 pub use fixed_ranges::FixedKind;
 pub use gpu_mapping::FoundMapping;
-pub use ids::{FileId, GpuId, ProcessId, MAX_SHARES};
+pub use ids::{
+    FileId,
+    GpuId,
+    ProcessId,
+    MAX_SHARES, //
+};
 pub use ledgers::NoSuchShare;
-pub use managed::{Admission, ManagedOrder, ManagedTouch, Run, Tell};
-pub use managed_space::{Location, ManagedWish};
+pub use managed::{
+    Admission,
+    ManagedOrder,
+    ManagedTouch,
+    Run,
+    Tell, //
+};
+pub use managed_space::{
+    Location,
+    ManagedWish, //
+};
 pub use overhead::ContextCost;
 pub use paging::tables_of;
-pub use quota::{GpuSize, LimitView, EXPORT_HANDLES};
-pub use ranges::{RangeEnd, RangeTicket};
-pub use registered::{FoundChannel, Registered};
-pub use share_view::{FbView, ShareView};
+pub use quota::{
+    GpuSize,
+    LimitView,
+    EXPORT_HANDLES, //
+};
+pub use ranges::{
+    RangeEnd,
+    RangeTicket, //
+};
+pub use registered::{
+    FoundChannel,
+    Registered, //
+};
+pub use share_view::{
+    FbView,
+    ShareView, //
+};
 pub use span::Span;

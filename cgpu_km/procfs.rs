@@ -27,16 +27,37 @@
 use crate::{
     dispatch::rebalance,
     failure::Failure,
-    os_interface::procfs::{seq_print, ProcFolder, Text, TextFile},
-    policy::{
-        sched::{Policy, MS},
-        Limited,
+    os_interface::procfs::{
+        seq_print,
+        ProcFolder,
+        Text,
+        TextFile, //
     },
-    registry::{HostGpu, Overcommit, TenantInstance, VERSION},
-    uapi,
+    policy::{
+        sched::{
+            Policy,
+            MS, //
+        },
+        Limited, //
+    },
+    registry::{
+        HostGpu,
+        Overcommit,
+        TenantInstance,
+        VERSION, //
+    },
+    uapi, //
 };
-use core::{fmt::Display, num::IntErrorKind, str::FromStr};
-use kernel::{prelude::*, str::CString, sync::Arc};
+use core::{
+    fmt::Display,
+    num::IntErrorKind,
+    str::FromStr, //
+};
+use kernel::{
+    prelude::*,
+    str::CString,
+    sync::Arc, //
+};
 
 const MODULE_FILES: [TextFile<()>; 1] = [read(c"version", |(), out| line(out, VERSION))];
 

@@ -72,10 +72,28 @@ mod uvm_structs;
 #[cfg(test)]
 mod tests;
 
-pub use call::{Call, Errno, Held, Host, Returned, Role, Route, Session, UserAddr};
+pub use call::{
+    Call,
+    Errno,
+    Held,
+    Host,
+    Returned,
+    Role,
+    Route,
+    Session,
+    UserAddr, //
+};
 pub use client_use::ClientUse;
-pub use orders::{rebalance, settle};
-pub use part::{FileAt, Gap, Part, PointerAt};
+pub use orders::{
+    rebalance,
+    settle, //
+};
+pub use part::{
+    FileAt,
+    Gap,
+    Part,
+    PointerAt, //
+};
 
 /// Runs one `ioctl` and returns what the program's `ioctl` returns.
 pub fn ioctl(

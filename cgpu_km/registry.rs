@@ -35,37 +35,77 @@ mod shared_data;
 mod tenant;
 mod usage;
 
-pub use endpoint::{TenantFile, TenantNode};
-pub use gpu::{HostGpu, Overcommit};
-pub use instance::{TenantInstance, Unbalanced};
+pub use endpoint::{
+    TenantFile,
+    TenantNode, //
+};
+pub use gpu::{
+    HostGpu,
+    Overcommit, //
+};
+pub use instance::{
+    TenantInstance,
+    Unbalanced, //
+};
 pub use share::ShareTerms;
 pub use tenant::Tenant;
 pub use usage::Usage;
 
 use crate::{
-    attach::{self, Driver},
+    attach::{
+        self,
+        Driver, //
+    },
     failure::Failure,
     os_interface::{
-        cgpufs::{Cgpufs, ProxyNode},
-        devices::{HostNodes, MINORS},
+        cgpufs::{
+            Cgpufs,
+            ProxyNode, //
+        },
+        devices::{
+            HostNodes,
+            MINORS, //
+        },
         procfs::ProcFolder,
-        Changes, Gate,
+        Changes,
+        Gate, //
     },
-    uapi::{self, Cause, Name},
+    uapi::{
+        self,
+        Cause,
+        Name, //
+    }, //
 };
-use admin::{Admin, GpuRecord, InstanceFaces, InstanceRecord, TenantFaces, TenantRecord};
+use admin::{
+    Admin,
+    GpuRecord,
+    InstanceFaces,
+    InstanceRecord,
+    TenantFaces,
+    TenantRecord, //
+};
 use client_handles::ClientHandles;
 use instance::InstanceNodes;
 use kernel::{
     new_mutex,
     prelude::*,
     str::CString,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
 };
 use seldom::Seldom;
-use share::{Door, OpenGpu, TenantShare};
+use share::{
+    Door,
+    OpenGpu,
+    TenantShare, //
+};
 use tenant::Condition;
-use usage::{Patience, ToldUsage};
+use usage::{
+    Patience,
+    ToldUsage, //
+};
 
 /// The module's version.
 pub const VERSION: &str = "0.1.0";

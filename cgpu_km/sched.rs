@@ -35,31 +35,73 @@
 
 use crate::{
     client_locks::ClientLocks,
-    nvidia::{handle::ClientHandle, status::NvStatus},
+    nvidia::{
+        handle::ClientHandle,
+        status::NvStatus, //
+    },
     os_interface::{
         clock::now,
-        log::{pr_info, pr_warn},
+        log::{
+            pr_info,
+            pr_warn, //
+        },
         rmapi::KernelClient,
-        thread::{Alarm, ThreadTask},
-        Gate, RtMutex, RtMutexGuard,
+        thread::{
+            Alarm,
+            ThreadTask, //
+        },
+        Gate,
+        RtMutex,
+        RtMutexGuard, //
     },
     policy::{
         sched::{
-            Authority, CallError, ChangeRefused, Costs, Engine, Event, GpuView, InstanceId,
-            InstanceView, Mechanisms, NewChannel, Position, RmName, Room, Rules, Scheduler, Terms,
-            SWITCH_MAX,
+            Authority,
+            CallError,
+            ChangeRefused,
+            Costs,
+            Engine,
+            Event,
+            GpuView,
+            InstanceId,
+            InstanceView,
+            Mechanisms,
+            NewChannel,
+            Position,
+            RmName,
+            Room,
+            Rules,
+            Scheduler,
+            Terms,
+            SWITCH_MAX, //
         },
-        Boost, BoostCall, Boosts, ChannelChange, ChannelEvent,
+        Boost,
+        BoostCall,
+        Boosts,
+        ChannelChange,
+        ChannelEvent, //
     },
-    store::{Exhausted, List},
+    store::{
+        Exhausted,
+        List, //
+    }, //
 };
 use kernel::{
-    new_condvar, new_mutex, new_spinlock,
+    new_condvar,
+    new_mutex,
+    new_spinlock,
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Release},
-        Arc, CondVar, Mutex, SpinLock,
-    },
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
+        Arc,
+        CondVar,
+        Mutex,
+        SpinLock, //
+    }, //
 };
 
 /// The scheduler of one GPU, its thread and what it acts through.

@@ -5,8 +5,14 @@
 //! allocation can fail. The root of the module puts the kernel's vectors behind [`Vector`]
 //! (`os_interface/vector.rs`), the root of the library the host's (`vector_host.rs`).
 
-use crate::vector::{self, Vector};
-use core::ops::{Deref, DerefMut};
+use crate::vector::{
+    self,
+    Vector, //
+};
+use core::ops::{
+    Deref,
+    DerefMut, //
+};
 
 #[cfg(test)]
 pub(crate) use crate::vector::failing;

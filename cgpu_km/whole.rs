@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! For the drivers of tests: whole structs in the place of the parts that the proxy forwards.
 
-use crate::proxy::{Gap, Part};
+use crate::proxy::{
+    Gap,
+    Part, //
+};
 
 /// Runs a driver of a test's on whole structs: zeros stand in the [gaps](Gap).
 pub fn whole<R>(parts: &mut [Part<'_>], driver: impl FnOnce(&mut [Part<'_>]) -> R) -> R {

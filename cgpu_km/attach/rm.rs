@@ -5,15 +5,30 @@ use crate::{
     failure::Failure,
     nvidia::{
         escape::Escape,
-        handle::{ClientHandle, ControlCmd},
-        nvos::{self, nvos00, nvos33, nvos54, nvos64},
+        handle::{
+            ClientHandle,
+            ControlCmd, //
+        },
+        nvos::{
+            self,
+            nvos00,
+            nvos33,
+            nvos54,
+            nvos64, //
+        },
         params::nv0080,
         status::NvStatus,
-        tables::Tables,
+        tables::Tables, //
     },
-    os_interface::{BackingFile, CallRoute},
-    proxy::{Part, PointerAt},
-    uapi::Cause,
+    os_interface::{
+        BackingFile,
+        CallRoute, //
+    },
+    proxy::{
+        Part,
+        PointerAt, //
+    },
+    uapi::Cause, //
 };
 use kernel::prelude::*;
 

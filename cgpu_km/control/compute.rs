@@ -1,15 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The commands about compute time.
 
-use super::records::{read, read_list, write_list};
+use super::records::{
+    read,
+    read_list,
+    write_list, //
+};
 use crate::{
     failure::Failure,
-    os_interface::{clock::now, UserAddr},
-    policy::sched::{Nanos, Rules, MS},
-    registry::{HostGpu, Registry, TenantInstance},
-    uapi::{self, mechanism, request, set, state, Cause, Period, Policy},
+    os_interface::{
+        clock::now,
+        UserAddr, //
+    },
+    policy::sched::{
+        Nanos,
+        Rules,
+        MS, //
+    },
+    registry::{
+        HostGpu,
+        Registry,
+        TenantInstance, //
+    },
+    uapi::{
+        self,
+        mechanism,
+        request,
+        set,
+        state,
+        Cause,
+        Period,
+        Policy, //
+    }, //
 };
-use kernel::{alloc::KVVec, prelude::*};
+use kernel::{
+    alloc::KVVec,
+    prelude::*, //
+};
 use zerocopy::FromZeros;
 
 /// One of these commands.

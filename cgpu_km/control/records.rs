@@ -4,14 +4,25 @@
 use crate::{
     failure::Failure,
     os_interface::{
-        control_device::{read_record, write_record},
-        UserAddr,
+        control_device::{
+            read_record,
+            write_record, //
+        },
+        UserAddr, //
     },
-    uapi::{self, Cause, Clean},
+    uapi::{
+        self,
+        Cause,
+        Clean, //
+    }, //
 };
 use core::mem::size_of;
 use kernel::prelude::*;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{
+    FromBytes,
+    Immutable,
+    IntoBytes, //
+};
 
 /// A caller's record whose reserved fields are zero.
 pub(super) fn read<T: FromBytes + IntoBytes + Clean>(at: UserAddr) -> Result<T, Failure> {

@@ -2,16 +2,38 @@
 //! The file operations of a tenant's nodes: from [`os_interface`] to the proxied call and the
 //! registry.
 
-use super::{ioctl, mapped, settle, unmapped};
+use super::{
+    ioctl,
+    mapped,
+    settle,
+    unmapped, //
+};
 use crate::{
     os_interface::{
-        self, BackingFile, Caller, CopiedBy, Doorbell, Gate, LateEnds, OpenFile, Pages,
-        ProgramMapping, Shown, Unmapped, UserAddr,
+        self,
+        BackingFile,
+        Caller,
+        CopiedBy,
+        Doorbell,
+        Gate,
+        LateEnds,
+        OpenFile,
+        Pages,
+        ProgramMapping,
+        Shown,
+        Unmapped,
+        UserAddr, //
     },
     policy::sched::InstanceId,
-    registry::{TenantFile, TenantNode},
+    registry::{
+        TenantFile,
+        TenantNode, //
+    }, //
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 impl os_interface::Endpoint for TenantNode {
     type File = TenantFile;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The classes of objects that containers may have, with the size of their parameters.
 
-use super::{capability::Capabilities, handle::ClassId};
+use super::{
+    capability::Capabilities,
+    handle::ClassId, //
+};
 
 /// The module's view of an object. Classes of one kind differ only in the GPU's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,8 +7,11 @@ use super::{
     class::Kind,
     fb::FbReport,
     handle::ControlCmd,
-    names::{GpuNames, ProcessNames},
-    wire::Field,
+    names::{
+        GpuNames,
+        ProcessNames, //
+    },
+    wire::Field, //
 };
 
 /// Most bytes of a control's parameters, and of a list behind a pointer in them: each must fit a

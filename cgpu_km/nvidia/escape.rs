@@ -3,11 +3,24 @@
 //! request code (nv_escape.h, nv-ioctl-numbers.h, nv-ioctl-numa.h).
 
 use super::{
-    capability::{Capabilities, BASE, GRAPHICS, VIDEO, WORK},
-    nvos::{self, *},
-    wire::Field,
+    capability::{
+        Capabilities,
+        BASE,
+        GRAPHICS,
+        VIDEO,
+        WORK, //
+    },
+    nvos::{
+        self,
+        *, //
+    },
+    wire::Field, //
 };
-use Devices::{Both, Control, Gpu};
+use Devices::{
+    Both,
+    Control,
+    Gpu, //
+};
 
 /// On which of the devices an escape is taken: those on which the driver takes it
 /// (`NV_CTL_DEVICE_ONLY` and `NV_ACTUAL_DEVICE_ONLY` in nv.c and escape.c; elsewhere `EINVAL`), or

@@ -2,12 +2,19 @@
 //! The controls that report how much memory a GPU has, and what it can do with it: a list of index
 //! and number. The index says what the number is. The numbers of memory are in KiB.
 
-pub use super::generated::params::{fb_region, fb_regions};
+pub use super::generated::params::{
+    fb_region,
+    fb_regions, //
+};
 
 use super::{
-    generated::params::{fb_get_info, fb_get_info_v2, fb_pair},
+    generated::params::{
+        fb_get_info,
+        fb_get_info_v2,
+        fb_pair, //
+    },
     handle::ControlCmd,
-    wire::Field,
+    wire::Field, //
 };
 
 /// A report of how much memory there is (ctrl2080fb.h).

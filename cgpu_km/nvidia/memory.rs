@@ -22,7 +22,13 @@
 
 /// Bytes, in and out: what was taken.
 pub use super::generated::params::memory::LEN as SIZE;
-pub use super::generated::params::memory::{ALIGNMENT, ATTR, ATTR2, FLAGS, H_VA_SPACE};
+pub use super::generated::params::memory::{
+    ALIGNMENT,
+    ATTR,
+    ATTR2,
+    FLAGS,
+    H_VA_SPACE, //
+};
 
 /// In [`FLAGS`]: the program chooses the address, or where it is to lie
 /// (`NVOS32_ALLOC_FLAGS_FIXED_ADDRESS_ALLOCATE`, `NVOS32_ALLOC_FLAGS_USE_BEGIN_END`).

@@ -6,8 +6,18 @@
 //! `gpuGetProcWithObject()` in gpu_rmapi.c).
 
 use super::{
-    params::{attach_ids, attached_ids, detach_ids, p2p_caps, p2p_caps_matrix, probed_ids},
-    wire::{Field, Items},
+    params::{
+        attach_ids,
+        attached_ids,
+        detach_ids,
+        p2p_caps,
+        p2p_caps_matrix,
+        probed_ids, //
+    },
+    wire::{
+        Field,
+        Items, //
+    }, //
 };
 
 /// An id that no GPU has: an id is made of PCI domain, bus and device, and the device number has
@@ -74,7 +84,12 @@ impl GpuNames {
         const FIRST: Given = Given::new(Items::at(0, 1), None);
         const ATTACH: Given = Given::new(attach_ids::GPU_IDS, None);
         const DETACH: Given = Given::new(detach_ids::GPU_IDS, None);
-        use p2p_caps_matrix::{GPU_ID_GRP_A, GPU_ID_GRP_B, GRP_A_COUNT, GRP_B_COUNT};
+        use p2p_caps_matrix::{
+            GPU_ID_GRP_A,
+            GPU_ID_GRP_B,
+            GRP_A_COUNT,
+            GRP_B_COUNT, //
+        };
         const P2P: Given = Given::new(p2p_caps::GPU_IDS, Some(p2p_caps::GPU_COUNT));
         const SIDE_A: Given = Given::new(GPU_ID_GRP_A, Some(GRP_A_COUNT));
         const SIDE_B: Given = Given::new(GPU_ID_GRP_B, Some(GRP_B_COUNT));

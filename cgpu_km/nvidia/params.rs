@@ -2,7 +2,10 @@
 //! The parameters of classes and controls that are looked at.
 
 pub use super::generated::params::*;
-use super::{class::Kind, handle::ObjectHandle};
+use super::{
+    class::Kind,
+    handle::ObjectHandle, //
+};
 
 /// The GPU that a new `NV01_DEVICE_0` stands for.
 pub use super::generated::params::nv0080::DEVICE_ID;

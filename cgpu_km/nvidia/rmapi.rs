@@ -7,10 +7,19 @@
 //! (`nvidia_kernel_rmapi_ops_t`, nv-kernel-rmapi-ops.h): which call, and a union of the calls' own
 //! structs.
 
-pub use super::generated::kernel::{disable_channels, operations, request};
+pub use super::generated::kernel::{
+    disable_channels,
+    operations,
+    request, //
+};
 
 use super::{
-    control::Care, fb::FbReport, handle::ControlCmd, tables::Tables, version::Branch, wire::Field,
+    control::Care,
+    fb::FbReport,
+    handle::ControlCmd,
+    tables::Tables,
+    version::Branch,
+    wire::Field, //
 };
 
 /// The number of the call.

@@ -4,7 +4,10 @@
 
 pub use super::generated::kernel::sample;
 
-use super::{params::gpumon, wire::Field};
+use super::{
+    params::gpumon,
+    wire::Field, //
+};
 
 /// `NV2080_CTRL_GPUMON_SAMPLE_TYPE_PERFMON_UTIL`: samples of the processes on the engines.
 pub const SAMPLE_TYPE: u8 = 2;

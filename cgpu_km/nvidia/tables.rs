@@ -5,12 +5,18 @@
 use super::{
     class::ClassEntry,
     control::ControlEntry,
-    escape::{self, EscapeEntry},
-    handle::{ClassId, ControlCmd},
+    escape::{
+        self,
+        EscapeEntry, //
+    },
+    handle::{
+        ClassId,
+        ControlCmd, //
+    },
     rusd::Layout,
     samples::SampleLayout,
     uvm::UvmEntry,
-    version::DriverVersion,
+    version::DriverVersion, //
 };
 
 /// Everything that is known of one branch.

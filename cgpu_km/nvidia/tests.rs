@@ -4,18 +4,52 @@
 mod docs;
 
 use super::{
-    class::{Kind, Presence},
-    control::{Answered, Care, Direction, Exported, LARGEST_PARAMS},
-    escape::{self, Escape},
-    fb::{self, FbReport},
-    handle::{ClassId, ControlCmd},
+    class::{
+        Kind,
+        Presence, //
+    },
+    control::{
+        Answered,
+        Care,
+        Direction,
+        Exported,
+        LARGEST_PARAMS, //
+    },
+    escape::{
+        self,
+        Escape, //
+    },
+    fb::{
+        self,
+        FbReport, //
+    },
+    handle::{
+        ClassId,
+        ControlCmd, //
+    },
     memory,
-    names::{GpuNames, ProcessNames},
-    nvos, params, rmapi, samples,
+    names::{
+        GpuNames,
+        ProcessNames, //
+    },
+    nvos,
+    params,
+    rmapi,
+    samples,
     tables::Tables,
-    uvm::{self, UvmKind},
-    version::{Branch, DriverVersion},
-    wire::{Field, Items, Wire},
+    uvm::{
+        self,
+        UvmKind, //
+    },
+    version::{
+        Branch,
+        DriverVersion, //
+    },
+    wire::{
+        Field,
+        Items,
+        Wire, //
+    }, //
 };
 use proptest::prelude::*;
 

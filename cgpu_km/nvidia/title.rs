@@ -3,8 +3,15 @@
 //! its name stands there.
 
 use super::{
-    generated::titles::{CLASSES, CONTROLS, UVM},
-    handle::{ClassId, ControlCmd},
+    generated::titles::{
+        CLASSES,
+        CONTROLS,
+        UVM, //
+    },
+    handle::{
+        ClassId,
+        ControlCmd, //
+    }, //
 };
 
 /// The name of a class; `None` for one that NVIDIA's sources do not name.

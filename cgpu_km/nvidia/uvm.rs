@@ -2,7 +2,10 @@
 //! The commands of `/dev/nvidia-uvm` that containers may use. A request is the bare command: its
 //! size is not in it, so it is here.
 
-use super::{capability::Capabilities, wire::Field};
+use super::{
+    capability::Capabilities,
+    wire::Field, //
+};
 
 pub use super::generated::uvm::*;
 

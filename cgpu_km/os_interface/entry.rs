@@ -70,7 +70,10 @@ macro_rules! entry {
     ($module:ty) => {
         #[allow(unsafe_code)]
         const _: () = {
-            use $crate::os_interface::entry::{Parameters, Place};
+            use $crate::os_interface::entry::{
+                Parameters,
+                Place, //
+            };
 
             /// C refers to it by this name, which is that of its own headers: see `abi.mk`.
             #[export_name = concat!("cgpu_core_abi_", env!("CGPU_ABI"))]

@@ -39,20 +39,37 @@ mod files;
 use super::base::{
     clock::now,
     file_ref::FileRef,
-    vma::{LockedVma, PageFault},
-    wait::Completion,
+    vma::{
+        LockedVma,
+        PageFault, //
+    },
+    wait::Completion, //
 };
-use crate::policy::sched::{Knocks, Position};
-use core::{ops::ControlFlow, ptr::NonNull};
+use crate::policy::sched::{
+    Knocks,
+    Position, //
+};
+use core::{
+    ops::ControlFlow,
+    ptr::NonNull, //
+};
 use doorbell::Doorbell;
-use files::{FileMappings, GatedFiles};
+use files::{
+    FileMappings,
+    GatedFiles, //
+};
 use kernel::{
-    bindings, new_spinlock,
+    bindings,
+    new_spinlock,
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
-        Arc, SpinLock,
-    },
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        SpinLock, //
+    }, //
 };
 
 /// How much of a mapping gets access under the lock at once, bytes: the entries of a page table.

@@ -7,11 +7,18 @@
 
 use core::{
     mem::ManuallyDrop,
-    ops::{Deref, DerefMut},
+    ops::{
+        Deref,
+        DerefMut, //
+    }, //
 };
 use kernel::{
     alloc::KVVec,
-    prelude::{__GFP_ZERO, GFP_KERNEL, GFP_KERNEL_ACCOUNT},
+    prelude::{
+        __GFP_ZERO,
+        GFP_KERNEL,
+        GFP_KERNEL_ACCOUNT, //
+    }, //
 };
 
 /// A vector of the kernel's.

@@ -19,9 +19,17 @@ pub(super) mod structs;
 mod surfaces;
 
 use crate::{
-    nvidia::{capability::Capabilities, handle::ClientHandle},
+    nvidia::{
+        capability::Capabilities,
+        handle::ClientHandle, //
+    },
     policy::{
-        audit::{Audit, Audited, Notice, Reason},
+        audit::{
+            Audit,
+            Audited,
+            Notice,
+            Reason, //
+        },
         channel_limit::Engines,
         channels::ChannelChange,
         charge::Accounts,
@@ -29,7 +37,11 @@ use crate::{
         file_costs::FileCosts,
         forest::Forest,
         gpu_mapping::GpuMappings,
-        ids::{FileId, GpuId, ProcessId},
+        ids::{
+            FileId,
+            GpuId,
+            ProcessId, //
+        },
         ledgers::NoSuchShare,
         managed::Managed,
         mapped_host::MappedHosts,
@@ -37,10 +49,10 @@ use crate::{
         overhead::ContextCost,
         quota::GpuSize,
         ranges::Ranges,
-        registered::RegisteredChannels,
+        registered::RegisteredChannels, //
     },
     store::Exhausted,
-    uapi::Limited,
+    uapi::Limited, //
 };
 
 /// Everything that one tenant owns on all its GPUs.

@@ -11,13 +11,19 @@ use crate::{
     nvidia::{
         capability::Capabilities,
         escape::Escape,
-        handle::{ClassId, ControlCmd},
+        handle::{
+            ClassId,
+            ControlCmd, //
+        },
         tables::Tables,
-        title,
+        title, //
     },
-    policy::ids::{GpuId, ProcessId},
+    policy::ids::{
+        GpuId,
+        ProcessId, //
+    },
     store::List,
-    uapi::RefusalReason,
+    uapi::RefusalReason, //
 };
 use core::fmt;
 

@@ -17,7 +17,10 @@
 //! subdevice.c). So a boost of the module's own client ends when the module gives the client back.
 
 use super::sched::InstanceId;
-use crate::store::{Exhausted, List};
+use crate::store::{
+    Exhausted,
+    List, //
+};
 
 /// How long a boost is wanted. A greater value is wanted for longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

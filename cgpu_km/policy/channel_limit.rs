@@ -13,8 +13,11 @@
 
 use crate::{
     nvidia::params,
-    policy::{count::lower, event::RefusalCause},
-    uapi::CHANNELS_MAX,
+    policy::{
+        count::lower,
+        event::RefusalCause, //
+    },
+    uapi::CHANNELS_MAX, //
 };
 
 /// Ids of a runlist that programs can have, of groups and of channels each: measured on an H200

@@ -7,12 +7,22 @@
 //! rest.
 
 use crate::{
-    nvidia::handle::{ClientHandle, ObjectHandle},
+    nvidia::handle::{
+        ClientHandle,
+        ObjectHandle, //
+    },
     policy::{
         count::lower,
-        ids::{GpuId, ProcessId, ShareId},
+        ids::{
+            GpuId,
+            ProcessId,
+            ShareId, //
+        }, //
     },
-    store::{Exhausted, List},
+    store::{
+        Exhausted,
+        List, //
+    }, //
 };
 
 /// A channel or a channel group came or went.

@@ -21,14 +21,21 @@ use crate::{
         demand::Demand,
         event::RefusalCause,
         ids::ShareId,
-        ledger::{Claim, TablesRoom},
+        ledger::{
+            Claim,
+            TablesRoom, //
+        },
         ledgers::Ledgers,
         overhead::CHANNEL,
         process::Processes,
-        slots::{Marked, Slot, Slots},
+        slots::{
+            Marked,
+            Slot,
+            Slots, //
+        }, //
     },
     store::Exhausted,
-    uapi::Limited,
+    uapi::Limited, //
 };
 
 /// One piece of memory. There are as many as objects, so it is kept small.

@@ -10,7 +10,10 @@
 use super::count::lower;
 use crate::{
     nvidia::handle::ClientHandle,
-    store::{Exhausted, List},
+    store::{
+        Exhausted,
+        List, //
+    }, //
 };
 
 /// One of the driver's lists, as far as containers' clients are in it.

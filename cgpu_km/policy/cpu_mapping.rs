@@ -12,9 +12,12 @@ use crate::{
         event::RefusalCause,
         ids::FileId,
         slot_table::SlotTable,
-        slots::{Slot, Slots},
+        slots::{
+            Slot,
+            Slots, //
+        }, //
     },
-    store::Exhausted,
+    store::Exhausted, //
 };
 
 /// A file that shows, or may show, an object.

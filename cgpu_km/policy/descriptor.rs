@@ -11,15 +11,27 @@
 //! what an import gives, a place is used once.
 
 use crate::{
-    nvidia::{class::Kind, handle::ClassId, memory::PageSize},
+    nvidia::{
+        class::Kind,
+        handle::ClassId,
+        memory::PageSize, //
+    },
     policy::{
         count::lower,
-        ids::{FileId, ShareId},
+        ids::{
+            FileId,
+            ShareId, //
+        },
         slot_table::SlotTable,
-        slots::{Named, Ref, Slot, Slots},
-        steps::step,
+        slots::{
+            Named,
+            Ref,
+            Slot,
+            Slots, //
+        },
+        steps::step, //
     },
-    store::Exhausted,
+    store::Exhausted, //
 };
 
 /// Most objects of one tenant behind descriptors. CUDA puts one behind each.

@@ -5,19 +5,37 @@
 use crate::{
     nvidia::{
         class::Kind,
-        handle::{ClassId, ClientHandle, ObjectHandle},
+        handle::{
+            ClassId,
+            ClientHandle,
+            ObjectHandle, //
+        },
         memory::PageSize,
         params::is_compute_engine,
-        status::NvStatus,
+        status::NvStatus, //
     },
     policy::{
         audit::Reason,
-        ids::{FileId, GpuId, ProcessId},
-        overhead::{ContextCost, CHANNEL, OTHER_GROUP},
-        slots::{Ref, Slot},
+        ids::{
+            FileId,
+            GpuId,
+            ProcessId, //
+        },
+        overhead::{
+            ContextCost,
+            CHANNEL,
+            OTHER_GROUP, //
+        },
+        slots::{
+            Ref,
+            Slot, //
+        }, //
     },
-    store::{Exhausted, List},
-    uapi::Limited,
+    store::{
+        Exhausted,
+        List, //
+    },
+    uapi::Limited, //
 };
 
 /// An object that a call is about to make: `NV_ESC_RM_ALLOC`, or function 2 of

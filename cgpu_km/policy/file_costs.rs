@@ -6,8 +6,12 @@
 //! largest that a call can have made counts from that call on.
 
 use crate::{
-    policy::{ids::FileId, slot_table::SlotTable, slots::Slots},
-    store::Exhausted,
+    policy::{
+        ids::FileId,
+        slot_table::SlotTable,
+        slots::Slots, //
+    },
+    store::Exhausted, //
 };
 
 /// Bytes of the host's memory for the address space of a UVM file (`uvm_va_space_create()`,

@@ -13,8 +13,14 @@
 
 use crate::{
     nvidia::memory::PageSize,
-    policy::{count::lower, paging::Extent},
-    store::{Exhausted, List},
+    policy::{
+        count::lower,
+        paging::Extent, //
+    },
+    store::{
+        Exhausted,
+        List, //
+    }, //
 };
 
 /// Most ranges of a file that are remembered. What comes on top is charged each time, until the

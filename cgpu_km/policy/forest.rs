@@ -19,22 +19,46 @@ mod told;
 use crate::{
     nvidia::{
         class::Kind,
-        handle::{ClientHandle, ObjectHandle},
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        }, //
     },
     policy::{
         boost::Boost,
-        channels::{ChannelEvent, Journal, Noted},
+        channels::{
+            ChannelEvent,
+            Journal,
+            Noted, //
+        },
         charge::Accounts,
         count::lower,
         cpu_mapping::CpuMappings,
-        ids::{FileId, MAX_SHARES},
-        object::{key_of, Client, HandleEntry, Object, ObjectLife},
+        ids::{
+            FileId,
+            MAX_SHARES, //
+        },
+        object::{
+            key_of,
+            Client,
+            HandleEntry,
+            Object,
+            ObjectLife, //
+        },
         slot_table::SlotTable,
-        slots::{Named, Ref, Slot, Slots},
-        steps::step,
+        slots::{
+            Named,
+            Ref,
+            Slot,
+            Slots, //
+        },
+        steps::step, //
     },
-    store::{Exhausted, List},
-    uapi::Limited,
+    store::{
+        Exhausted,
+        List, //
+    },
+    uapi::Limited, //
 };
 
 /// The clients and objects of a tenant.

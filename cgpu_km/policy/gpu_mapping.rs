@@ -16,15 +16,28 @@ use crate::{
     nvidia::memory::PageSize,
     policy::{
         count::Change,
-        event::{Map, RefusalCause},
-        ids::{FileId, GpuId},
+        event::{
+            Map,
+            RefusalCause, //
+        },
+        ids::{
+            FileId,
+            GpuId, //
+        },
         paging::Extent,
-        skip_list::{Keyed, Path, SkipList},
-        slots::{Ref, Slot},
+        skip_list::{
+            Keyed,
+            Path,
+            SkipList, //
+        },
+        slots::{
+            Ref,
+            Slot, //
+        },
         span::Span,
-        steps::step,
+        steps::step, //
     },
-    store::Exhausted,
+    store::Exhausted, //
 };
 
 /// Most mappings of one tenant. CUDA makes one for each piece of memory, of 2 MiB or more.

@@ -12,22 +12,45 @@
 //! Then nothing more is granted until enough is freed. In the first two cases the share also says
 //! that it is over its limit.
 
-use self::history::{Peaks, Refusals};
+use self::history::{
+    Peaks,
+    Refusals, //
+};
 use crate::{
     nvidia::capability::Capabilities,
     policy::{
         boost::Boosters,
-        channel_limit::{ChannelIds, Engines, TakenIds},
-        count::{lower, Change},
+        channel_limit::{
+            ChannelIds,
+            Engines,
+            TakenIds, //
+        },
+        count::{
+            lower,
+            Change, //
+        },
         demand::Demand,
         event::RefusalCause,
-        ids::{GpuId, ShareId},
+        ids::{
+            GpuId,
+            ShareId, //
+        },
         overhead::ContextCost,
         polls::Polls,
-        quota::{Counts, LimitView, Quotas},
-        share_view::{FbView, ShareView},
+        quota::{
+            Counts,
+            LimitView,
+            Quotas, //
+        },
+        share_view::{
+            FbView,
+            ShareView, //
+        }, //
     },
-    uapi::{Limited, ManagedMode},
+    uapi::{
+        Limited,
+        ManagedMode, //
+    }, //
 };
 
 /// Most bytes that one object is charged for, unless more was asked: no GPU has as much.

@@ -5,12 +5,25 @@ use crate::{
     nvidia::capability::Capabilities,
     policy::{
         count::Change,
-        ids::{GpuId, ShareId, MAX_SHARES},
+        ids::{
+            GpuId,
+            ShareId,
+            MAX_SHARES, //
+        },
         ledger::Ledger,
-        quota::{Counts, LimitView},
+        quota::{
+            Counts,
+            LimitView, //
+        }, //
     },
-    store::{Exhausted, List},
-    uapi::{Limited, ManagedMode},
+    store::{
+        Exhausted,
+        List, //
+    },
+    uapi::{
+        Limited,
+        ManagedMode, //
+    }, //
 };
 
 /// The tenant has no share of that GPU.

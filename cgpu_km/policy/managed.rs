@@ -33,12 +33,29 @@ use crate::{
         count::Change,
         event::RefusalCause,
         ids::FileId,
-        ledger::{Ledger, ManagedChange},
+        ledger::{
+            Ledger,
+            ManagedChange, //
+        },
         ledgers::Ledgers,
-        managed_space::{ManagedWish, Piece, PieceState, Space, Tally, BLOCK, MOST_PIECES},
+        managed_space::{
+            ManagedWish,
+            Piece,
+            PieceState,
+            Space,
+            Tally,
+            BLOCK,
+            MOST_PIECES, //
+        }, //
     },
-    store::{Exhausted, List},
-    uapi::{Limited, ManagedMode},
+    store::{
+        Exhausted,
+        List, //
+    },
+    uapi::{
+        Limited,
+        ManagedMode, //
+    }, //
 };
 
 /// How often the driver is told of new memory of a file that it is spilled, and not asked to bring

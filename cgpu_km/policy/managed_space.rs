@@ -9,13 +9,22 @@
 use crate::{
     policy::{
         fixed_ranges::FixedRanges,
-        ids::{FileId, ShareId},
-        paging::{directories, MIXED},
+        ids::{
+            FileId,
+            ShareId, //
+        },
+        paging::{
+            directories,
+            MIXED, //
+        },
         range_groups::RangeGroups,
         splits::RangeSplits,
-        steps::step,
+        steps::step, //
     },
-    store::{Exhausted, List},
+    store::{
+        Exhausted,
+        List, //
+    }, //
 };
 use core::ops::Range;
 

@@ -10,10 +10,13 @@
 use crate::{
     policy::{
         ids::FileId,
-        skip_list::{Keyed, SkipList},
-        slots::Slot,
+        skip_list::{
+            Keyed,
+            SkipList, //
+        },
+        slots::Slot, //
     },
-    store::Exhausted,
+    store::Exhausted, //
 };
 
 #[derive(Debug)]

@@ -4,15 +4,23 @@
 use crate::{
     nvidia::{
         class::Kind,
-        handle::{ClassId, ClientHandle, ObjectHandle},
+        handle::{
+            ClassId,
+            ClientHandle,
+            ObjectHandle, //
+        },
         memory::PageSize,
-        params::DEFAULT_TIMESLICE_US,
+        params::DEFAULT_TIMESLICE_US, //
     },
     policy::{
         boost::Boost,
-        ids::{FileId, ShareId, MAX_SHARES},
-        slots::Slot,
-    },
+        ids::{
+            FileId,
+            ShareId,
+            MAX_SHARES, //
+        },
+        slots::Slot, //
+    }, //
 };
 
 /// How far an object is.

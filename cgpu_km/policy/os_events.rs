@@ -7,8 +7,12 @@
 //! log. So the accounting knows which keys exist.
 
 use crate::{
-    policy::{ids::FileId, slot_table::SlotTable, slots::Slots},
-    store::Exhausted,
+    policy::{
+        ids::FileId,
+        slot_table::SlotTable,
+        slots::Slots, //
+    },
+    store::Exhausted, //
 };
 
 /// How far a key is.

@@ -17,7 +17,10 @@
 //! The root is part of the address space. UVM takes memory for tables 2 MiB at a time and shares
 //! that between programs, so that the GPU can miss up to as much more, once.
 
-use crate::{nvidia::memory::PageSize, policy::steps::step};
+use crate::{
+    nvidia::memory::PageSize,
+    policy::steps::step, //
+};
 
 const KIB: u64 = 1 << 10;
 

@@ -4,11 +4,18 @@
 use crate::{
     policy::{
         count::lower,
-        ids::{ProcessId, ShareId, MAX_SHARES},
+        ids::{
+            ProcessId,
+            ShareId,
+            MAX_SHARES, //
+        },
         slot_table::SlotTable,
-        slots::{Slot, Slots},
+        slots::{
+            Slot,
+            Slots, //
+        }, //
     },
-    store::Exhausted,
+    store::Exhausted, //
 };
 
 #[derive(Debug)]

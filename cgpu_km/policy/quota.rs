@@ -8,8 +8,11 @@
 
 use crate::{
     nvidia::memory::PageSize,
-    policy::count::{lower, Change},
-    uapi::Limited,
+    policy::count::{
+        lower,
+        Change, //
+    },
+    uapi::Limited, //
 };
 
 const MIB: u64 = 1 << 20;

@@ -10,7 +10,10 @@
 
 use crate::{
     policy::count::lower,
-    store::{Exhausted, List},
+    store::{
+        Exhausted,
+        List, //
+    }, //
 };
 
 /// Most of one file. A CUDA program has 140 at most (tests/traces).

@@ -22,9 +22,15 @@ use crate::policy::{
     count::lower,
     event::RefusalCause,
     ids::FileId,
-    skip_list::{Keyed, SkipList},
+    skip_list::{
+        Keyed,
+        SkipList, //
+    },
     slots::Ref,
-    span::{last_of, Span},
+    span::{
+        last_of,
+        Span, //
+    }, //
 };
 
 /// Most ranges of one tenant. CUDA makes one for each piece of memory, of 2 MiB or more.

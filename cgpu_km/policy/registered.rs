@@ -12,15 +12,30 @@
 //! such call is in flight on the file.
 
 use crate::{
-    nvidia::handle::{ClientHandle, ObjectHandle},
+    nvidia::handle::{
+        ClientHandle,
+        ObjectHandle, //
+    },
     policy::{
         count::lower,
-        ids::{FileId, GpuId},
+        ids::{
+            FileId,
+            GpuId, //
+        },
         object::key_of,
-        skip_list::{Keyed, SkipList},
-        slots::{Ref, Slot},
+        skip_list::{
+            Keyed,
+            SkipList, //
+        },
+        slots::{
+            Ref,
+            Slot, //
+        }, //
     },
-    store::{Exhausted, List},
+    store::{
+        Exhausted,
+        List, //
+    }, //
 };
 
 /// File; client and handle.

@@ -86,8 +86,15 @@ pub fn rewrite_gpu_info_v2(asked: &[u8], params: &mut [u8]) {
 /// after the other, as far as the limit reaches. What is set aside in them is the GPU's, and is not
 /// told.
 pub fn rewrite_regions(view: FbView, params: &mut [u8]) {
-    use fb::fb_region::{BASE, LIMIT, RESERVED};
-    use fb::fb_regions::{FB_REGION, NUM_FB_REGIONS};
+    use fb::fb_region::{
+        BASE,
+        LIMIT,
+        RESERVED, //
+    };
+    use fb::fb_regions::{
+        FB_REGION,
+        NUM_FB_REGIONS, //
+    };
     let count = NUM_FB_REGIONS.get(params).unwrap_or(0);
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     let list = params.get_mut(FB_REGION..).unwrap_or_default();
@@ -170,8 +177,15 @@ mod tests {
 
     /// With so many bytes for each piece: as 570 and 580 have it.
     fn pieces_end_with_the_limit(size: usize) {
-        use fb::fb_region::{self, BASE, RESERVED};
-        use fb::fb_regions::{FB_REGION, NUM_FB_REGIONS};
+        use fb::fb_region::{
+            self,
+            BASE,
+            RESERVED, //
+        };
+        use fb::fb_regions::{
+            FB_REGION,
+            NUM_FB_REGIONS, //
+        };
         let piece = |number: usize| FB_REGION + number * size;
         let mut params = vec![0; piece(fb::MOST_REGIONS)];
         NUM_FB_REGIONS.set(&mut params, 3).expect("in range");

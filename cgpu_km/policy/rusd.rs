@@ -11,10 +11,20 @@
 use super::share_view::FbView;
 use crate::{
     nvidia::rusd::{
-        Content, Layout, Section, Stamp, PAIR_BEGIN, PAIR_END, PAIR_WRAP, SEQ_START,
-        WRITE_IN_PROGRESS,
+        Content,
+        Layout,
+        Section,
+        Stamp,
+        PAIR_BEGIN,
+        PAIR_END,
+        PAIR_WRAP,
+        SEQ_START,
+        WRITE_IN_PROGRESS, //
     },
-    store::{Exhausted, List},
+    store::{
+        Exhausted,
+        List, //
+    }, //
 };
 
 /// How often a section is read that the driver writes meanwhile; as often as NVIDIA's own readers
@@ -160,8 +170,15 @@ fn publish(section: &Section, ours: &impl WordsMut, words: &[u64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nvidia::{rusd::PAGE, tables::Tables, version::Branch};
-    use std::cell::{Cell, RefCell};
+    use crate::nvidia::{
+        rusd::PAGE,
+        tables::Tables,
+        version::Branch, //
+    };
+    use std::cell::{
+        Cell,
+        RefCell, //
+    };
 
     const BRANCHES: [Branch; 5] = [
         Branch::R535,

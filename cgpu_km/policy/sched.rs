@@ -103,16 +103,49 @@ mod windows;
 mod tests;
 
 pub use authority::{
-    Action, Authority, CallError, Engine, InstanceId, Mechanisms, Position, RmName, SWITCH_MAX,
+    Action,
+    Authority,
+    CallError,
+    Engine,
+    InstanceId,
+    Mechanisms,
+    Position,
+    RmName,
+    SWITCH_MAX, //
 };
 pub use costs::Costs;
-pub use fleet::{NewChannel, Room};
+pub use fleet::{
+    NewChannel,
+    Room, //
+};
 pub use knocks::Knocks;
 pub use limit::CALLS_PER_SECOND;
-pub use rules::{Misfit, Rules, Terms, BURST_DEFAULT, WHOLE};
+pub use rules::{
+    Misfit,
+    Rules,
+    Terms,
+    BURST_DEFAULT,
+    WHOLE, //
+};
 pub use samples::Sample;
-pub use scheduler::{ChangeRefused, Event, Scheduler};
-pub use time::{Nanos, MS, US};
-pub use views::{Account, GpuView, InstanceView};
+pub use scheduler::{
+    ChangeRefused,
+    Event,
+    Scheduler, //
+};
+pub use time::{
+    Nanos,
+    MS,
+    US, //
+};
+pub use views::{
+    Account,
+    GpuView,
+    InstanceView, //
+};
 
-pub use crate::uapi::{Mode, Period, Policy};
+pub use crate::uapi::{
+    Mode,
+    Period,
+    Policy, //
+};

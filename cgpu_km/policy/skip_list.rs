@@ -7,10 +7,14 @@
 
 use crate::{
     policy::{
-        slots::{Named, Ref, Slot},
-        steps::step,
+        slots::{
+            Named,
+            Ref,
+            Slot, //
+        },
+        steps::step, //
     },
-    store::Exhausted,
+    store::Exhausted, //
 };
 
 /// Enough for 2^18 records, where a quarter of those of each level is on the next.

@@ -6,8 +6,15 @@
 //! longer fail here.
 
 use crate::{
-    policy::{count::lower, slots::Slot, steps::step},
-    store::{Exhausted, List},
+    policy::{
+        count::lower,
+        slots::Slot,
+        steps::step, //
+    },
+    store::{
+        Exhausted,
+        List, //
+    }, //
 };
 use core::num::NonZeroU32;
 
@@ -218,7 +225,10 @@ impl SlotTable {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::slots::Slots, *};
+    use super::{
+        super::slots::Slots,
+        *, //
+    };
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

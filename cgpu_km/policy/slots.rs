@@ -3,7 +3,10 @@
 
 use crate::{
     policy::count::lower,
-    store::{Exhausted, List},
+    store::{
+        Exhausted,
+        List, //
+    }, //
 };
 use core::num::NonZeroU32;
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A part of an address space.
 
-use crate::policy::ids::{FileId, GpuId};
+use crate::policy::ids::{
+    FileId,
+    GpuId, //
+};
 
 /// A part of an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,10 @@
 
 use crate::{
     policy::count::lower,
-    store::{Exhausted, List},
+    store::{
+        Exhausted,
+        List, //
+    }, //
 };
 
 /// Most of one file. A process cannot have more mappings (65,530 unless the host says otherwise).

@@ -19,11 +19,18 @@ mod sharing;
 mod smoke;
 mod uvm_structs;
 
-use super::{channel_limit::Engines, *};
+use super::{
+    channel_limit::Engines,
+    *, //
+};
 use crate::nvidia::{
     class::Kind,
-    handle::{ClassId, ClientHandle, ObjectHandle},
-    memory::PageSize,
+    handle::{
+        ClassId,
+        ClientHandle,
+        ObjectHandle, //
+    },
+    memory::PageSize, //
 };
 use proptest::test_runner::Config as ProptestConfig;
 

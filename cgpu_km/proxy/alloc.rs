@@ -6,33 +6,81 @@
 //! parameters behind it: CUDA passes 0. The class decides, here as in the driver.
 
 use super::{
-    call::{Call, Errno, Returned, Role, Route, Session, UserAddr},
-    clients::{self, NewClient},
+    call::{
+        Call,
+        Errno,
+        Returned,
+        Role,
+        Route,
+        Session,
+        UserAddr, //
+    },
+    clients::{
+        self,
+        NewClient, //
+    },
     copied::Copied,
-    events, notes,
-    odd::{KeptField, Odd},
+    events,
+    notes,
+    odd::{
+        KeptField,
+        Odd, //
+    },
     orders::begin_alloc,
-    owned::{check_clients, check_made_on},
-    part::{Part, PointerAt},
+    owned::{
+        check_clients,
+        check_made_on, //
+    },
+    part::{
+        Part,
+        PointerAt, //
+    },
     preemption::make_preemptible,
     sent::DriverReply,
-    stop::{get, set, Asked, Stop},
+    stop::{
+        get,
+        set,
+        Asked,
+        Stop, //
+    }, //
 };
 use crate::{
     nvidia::{
         capability::BASE,
-        class::{ClassEntry, Kind, Presence},
-        handle::{ClassId, ClientHandle, ObjectHandle},
+        class::{
+            ClassEntry,
+            Kind,
+            Presence, //
+        },
+        handle::{
+            ClassId,
+            ClientHandle,
+            ObjectHandle, //
+        },
         memory,
         nvos::{
-            self, nvos21, nvos64,
-            nvos64::{H_OBJECT_NEW, H_ROOT},
+            self,
+            nvos21,
+            nvos64,
+            nvos64::{
+                H_OBJECT_NEW,
+                H_ROOT, //
+            }, //
         },
         params,
         status::NvStatus,
-        wire::Field,
+        wire::Field, //
     },
-    policy::{Alloc, AllocDone, CallKind, GpuId, ProcessId, Reason, Surroundings, Ticket},
+    policy::{
+        Alloc,
+        AllocDone,
+        CallKind,
+        GpuId,
+        ProcessId,
+        Reason,
+        Surroundings,
+        Ticket, //
+    }, //
 };
 
 /// The pointer to the class's parameters in both envelopes.

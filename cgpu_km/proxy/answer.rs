@@ -10,17 +10,30 @@
 
 use super::{
     call::Call,
-    stop::{get, set, Stop},
+    stop::{
+        get,
+        set,
+        Stop, //
+    }, //
 };
 use crate::{
     nvidia::{
         class::Kind,
         control::Answered,
-        handle::{ClientHandle, ObjectHandle},
-        params::{self, gpumon, perf_boost, preempt, timeslice},
-        status::NvStatus,
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        },
+        params::{
+            self,
+            gpumon,
+            perf_boost,
+            preempt,
+            timeslice, //
+        },
+        status::NvStatus, //
     },
-    policy::Boost,
+    policy::Boost, //
 };
 
 /// Answers a control on an object, and fills in what it asks for.

@@ -4,11 +4,24 @@
 //! [`Host`] is what is there without a program: a tenant, its GPUs, the accounting. [`Call`] adds
 //! the calling program: its memory, its descriptors, and the way on to the driver.
 
-use super::part::{FileAt, Part};
+use super::part::{
+    FileAt,
+    Part, //
+};
 use crate::{
-    nvidia::{handle::ClientHandle, nvos::Card, tables::Tables},
-    policy::{Accounting, Audited, FileId, GpuId, ProcessId},
-    store::Exhausted,
+    nvidia::{
+        handle::ClientHandle,
+        nvos::Card,
+        tables::Tables, //
+    },
+    policy::{
+        Accounting,
+        Audited,
+        FileId,
+        GpuId,
+        ProcessId, //
+    },
+    store::Exhausted, //
 };
 use core::ops::Range;
 

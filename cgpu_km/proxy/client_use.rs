@@ -10,7 +10,16 @@
 use crate::nvidia::{
     escape::Escape,
     handle::ClientHandle,
-    nvos::{self, nvos00, nvos02, nvos21, nvos32, nvos39, nvos54, nvos55},
+    nvos::{
+        self,
+        nvos00,
+        nvos02,
+        nvos21,
+        nvos32,
+        nvos39,
+        nvos54,
+        nvos55, //
+    }, //
 };
 
 /// The client on which a call works, and how.

@@ -14,8 +14,12 @@
 //! A harness in user space cannot ask as the kernel. It lets the driver choose, and believes it.
 
 use super::{
-    call::{Call, Errno, Returned},
-    sent::is_freed,
+    call::{
+        Call,
+        Errno,
+        Returned, //
+    },
+    sent::is_freed, //
 };
 use crate::nvidia::handle::ClientHandle;
 

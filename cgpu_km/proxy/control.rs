@@ -10,29 +10,76 @@
 
 use super::{
     answer::answer,
-    call::{Call, Errno, Returned, Route, UserAddr},
-    copied::{Bytes, Copied},
+    call::{
+        Call,
+        Errno,
+        Returned,
+        Route,
+        UserAddr, //
+    },
+    copied::{
+        Bytes,
+        Copied, //
+    },
     exports,
-    owned::{allowed, check_clients, check_made_on, check_policy},
-    part::{Gap, Part, PointerAt, CONTROL_PARAMS},
+    owned::{
+        allowed,
+        check_clients,
+        check_made_on,
+        check_policy, //
+    },
+    part::{
+        Gap,
+        Part,
+        PointerAt,
+        CONTROL_PARAMS, //
+    },
     reports::Report,
     sent::plain,
-    stop::{get, set, Asked, Stop},
+    stop::{
+        get,
+        set,
+        Asked,
+        Stop, //
+    }, //
 };
 use crate::{
     nvidia::{
         class::Kind,
-        control::{Answered, Binding, Care, ControlEntry, Direction, Pointer, LARGEST_PARAMS},
-        handle::{ClientHandle, ControlCmd, ObjectHandle},
+        control::{
+            Answered,
+            Binding,
+            Care,
+            ControlEntry,
+            Direction,
+            Pointer,
+            LARGEST_PARAMS, //
+        },
+        handle::{
+            ClientHandle,
+            ControlCmd,
+            ObjectHandle, //
+        },
         nvos::nvos54,
         params::{
-            debug_read, debug_write, group_schedule, kmb, poll, register_space, share_policy,
+            debug_read,
+            debug_write,
+            group_schedule,
+            kmb,
+            poll,
+            register_space,
+            share_policy, //
         },
         status::NvStatus,
-        wire::Field,
+        wire::Field, //
     },
-    policy::{CallKind, FileId, GpuId, Reason},
-    store::List,
+    policy::{
+        CallKind,
+        FileId,
+        GpuId,
+        Reason, //
+    },
+    store::List, //
 };
 
 /// Most pointers in the parameters of one control that we allow.

@@ -2,11 +2,18 @@
 //! Structs out of the program's memory.
 
 use super::{
-    call::{Call, Errno, UserAddr},
-    part::Gap,
+    call::{
+        Call,
+        Errno,
+        UserAddr, //
+    },
+    part::Gap, //
 };
 use crate::store::List;
-use core::ops::{Deref, DerefMut};
+use core::ops::{
+    Deref,
+    DerefMut, //
+};
 
 /// Bytes of most of RM's outer structs: the fewer, the less it costs to set them to zero.
 const SHORT: usize = 48;

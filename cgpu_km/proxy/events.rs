@@ -4,19 +4,33 @@
 use super::{
     call::Call,
     owned::owns,
-    sent::{plain, DriverReply},
-    stop::{get, Asked, Stop},
+    sent::{
+        plain,
+        DriverReply, //
+    },
+    stop::{
+        get,
+        Asked,
+        Stop, //
+    }, //
 };
 use crate::{
     nvidia::{
         class::Kind,
         handle::ClientHandle,
-        nvos::{self, free_os_event, os_event},
+        nvos::{
+            self,
+            free_os_event,
+            os_event, //
+        },
         params::nv0005,
         status::NvStatus,
-        wire::Field,
+        wire::Field, //
     },
-    policy::{Alloc, Reason},
+    policy::{
+        Alloc,
+        Reason, //
+    }, //
 };
 
 /// Refuses an event that tells of others. The names of the request are held.

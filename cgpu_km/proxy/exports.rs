@@ -13,26 +13,54 @@
 //! good as none: what is behind it is charged to the other tenant.
 
 use super::{
-    call::{Call, Errno, Held, Returned, Role},
-    part::{FileAt, Part, CONTROL_PARAMS},
+    call::{
+        Call,
+        Errno,
+        Held,
+        Returned,
+        Role, //
+    },
+    part::{
+        FileAt,
+        Part,
+        CONTROL_PARAMS, //
+    },
     sent::DriverReply,
-    stop::{get, Asked, Stop},
+    stop::{
+        get,
+        Asked,
+        Stop, //
+    }, //
 };
 use crate::{
     nvidia::{
         class::Kind,
         control::Exported,
-        handle::{ClientHandle, ObjectHandle},
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        },
         nvos::nvos54,
         params::{
-            self, export_info, export_object, export_objects, export_places, import_object,
-            import_objects,
+            self,
+            export_info,
+            export_object,
+            export_objects,
+            export_places,
+            import_object,
+            import_objects, //
         },
         status::NvStatus,
-        wire::{Field, Items},
+        wire::{
+            Field,
+            Items, //
+        }, //
     },
-    policy::{DescriptorPlaces, Reason},
-    store::List,
+    policy::{
+        DescriptorPlaces,
+        Reason, //
+    },
+    store::List, //
 };
 
 /// The layout of one of these controls, which exports, imports or asks.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A list that mostly has one value, for which it takes no memory of its own.
 
-use crate::store::{Exhausted, List};
+use crate::store::{
+    Exhausted,
+    List, //
+};
 
 /// A list that keeps its first value in place.
 #[derive(Debug)]

@@ -9,20 +9,42 @@
 
 use super::{
     alloc::alloc,
-    call::{Call, Errno, Role, Session, UserAddr},
+    call::{
+        Call,
+        Errno,
+        Role,
+        Session,
+        UserAddr, //
+    },
     control::control,
     copied::Copied,
-    events, exports, handles, heap, lists, objects,
+    events,
+    exports,
+    handles,
+    heap,
+    lists,
+    objects,
     owned::allowed,
     sent::plain,
-    stop::{get, Asked, Stop},
+    stop::{
+        get,
+        Asked,
+        Stop, //
+    }, //
 };
 use crate::{
     nvidia::{
-        escape::{Devices, Escape, EscapeEntry},
-        nvos,
+        escape::{
+            Devices,
+            Escape,
+            EscapeEntry, //
+        },
+        nvos, //
     },
-    policy::{CallKind, Reason},
+    policy::{
+        CallKind,
+        Reason, //
+    }, //
 };
 
 /// An escape out of its envelope.

@@ -4,21 +4,54 @@
 //! Each looks first whether the client is the tenant's ([`super::owned`]).
 
 use super::{
-    call::{Call, Held, Returned, Role, Session},
+    call::{
+        Call,
+        Held,
+        Returned,
+        Role,
+        Session, //
+    },
     orders::rebalance,
-    owned::{check_made_on, check_owned, check_policy, FOREIGN},
-    sent::{plain, without},
-    shown::{end_shown, held, prepare},
-    stop::{get, set, Asked, Stop},
+    owned::{
+        check_made_on,
+        check_owned,
+        check_policy,
+        FOREIGN, //
+    },
+    sent::{
+        plain,
+        without, //
+    },
+    shown::{
+        end_shown,
+        held,
+        prepare, //
+    },
+    stop::{
+        get,
+        set,
+        Asked,
+        Stop, //
+    }, //
 };
 use crate::{
     nvidia::{
-        handle::{ClientHandle, ObjectHandle},
-        nvos::{self, *},
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        },
+        nvos::{
+            self,
+            *, //
+        },
         status::NvStatus,
-        wire::Field,
+        wire::Field, //
     },
-    policy::{Reason, RefusalCause, RmMap},
+    policy::{
+        Reason,
+        RefusalCause,
+        RmMap, //
+    }, //
 };
 
 /// `NV_ESC_RM_SHARE`: lets other clients use an object.
@@ -49,7 +82,15 @@ pub(super) fn map_dma(
     asked: &Asked<'_>,
     bytes: &mut [u8],
 ) -> Result<i32, Stop> {
-    use nvos46::{FLAGS, H_CLIENT, H_DEVICE, H_DMA, H_MEMORY, LENGTH, OFFSET};
+    use nvos46::{
+        FLAGS,
+        H_CLIENT,
+        H_DEVICE,
+        H_DMA,
+        H_MEMORY,
+        LENGTH,
+        OFFSET, //
+    };
     check_owned(call, get(H_CLIENT, bytes)?)?;
     let flags = get(FLAGS, bytes)?;
     let map = RmMap {
@@ -79,7 +120,12 @@ pub(super) fn unmap_dma(
     asked: &Asked<'_>,
     bytes: &mut [u8],
 ) -> Result<i32, Stop> {
-    use nvos47::{FLAGS, H_CLIENT, H_DEVICE, H_DMA};
+    use nvos47::{
+        FLAGS,
+        H_CLIENT,
+        H_DEVICE,
+        H_DMA, //
+    };
     check_owned(call, get(H_CLIENT, bytes)?)?;
     let client = ClientHandle(get(H_CLIENT, bytes)?);
     let device = ObjectHandle(get(H_DEVICE, bytes)?);
@@ -99,7 +145,15 @@ pub(super) fn map_memory(
     asked: &Asked<'_>,
     bytes: &mut [u8],
 ) -> Result<i32, Stop> {
-    use nvos33::{FD, H_CLIENT, H_DEVICE, H_MEMORY, LENGTH, OFFSET, STATUS};
+    use nvos33::{
+        FD,
+        H_CLIENT,
+        H_DEVICE,
+        H_MEMORY,
+        LENGTH,
+        OFFSET,
+        STATUS, //
+    };
     let client = ClientHandle(get(H_CLIENT, bytes)?);
     let memory = ObjectHandle(get(H_MEMORY, bytes)?);
     // The mapping ends with the file that the client was made on.

@@ -9,27 +9,78 @@
 //! the accounting sees those.
 
 use super::{
-    call::{Call, Errno, Held},
+    call::{
+        Call,
+        Errno,
+        Held, //
+    },
     objects::free_object,
-    odd::{check_place, check_range, kernel_tables, range_tables, space_of_range},
+    odd::{
+        check_place,
+        check_range,
+        kernel_tables,
+        range_tables,
+        space_of_range, //
+    },
     orders::begin_alloc,
-    owned::{allowed, check_file, check_made_on, check_owned, owns},
-    sent::{plain, without, DriverReply},
-    shown::{held, prepare},
-    stop::{get, set, Asked, Stop},
+    owned::{
+        allowed,
+        check_file,
+        check_made_on,
+        check_owned,
+        owns, //
+    },
+    sent::{
+        plain,
+        without,
+        DriverReply, //
+    },
+    shown::{
+        held,
+        prepare, //
+    },
+    stop::{
+        get,
+        set,
+        Asked,
+        Stop, //
+    }, //
 };
 use crate::{
     nvidia::{
         capability::GRAPHICS,
-        class::{self, Kind},
-        handle::{ClassId, ClientHandle, ObjectHandle},
-        memory::{self, FLAGS_MEMORY_HANDLE_PROVIDED},
-        nvos::{self, nvos02, nvos32, nvos32::alloc_size, nvos39},
+        class::{
+            self,
+            Kind, //
+        },
+        handle::{
+            ClassId,
+            ClientHandle,
+            ObjectHandle, //
+        },
+        memory::{
+            self,
+            FLAGS_MEMORY_HANDLE_PROVIDED, //
+        },
+        nvos::{
+            self,
+            nvos02,
+            nvos32,
+            nvos32::alloc_size,
+            nvos39, //
+        },
         params,
         status::NvStatus,
-        wire::Field,
+        wire::Field, //
     },
-    policy::{Alloc, AllocDone, CallKind, Reason, RefusalCause, Surroundings},
+    policy::{
+        Alloc,
+        AllocDone,
+        CallKind,
+        Reason,
+        RefusalCause,
+        Surroundings, //
+    }, //
 };
 
 /// Runs `NV_ESC_RM_VID_HEAP_CONTROL`: functions 2 (ALLOC_SIZE), 3 (FREE) and 5 (INFO) pass.

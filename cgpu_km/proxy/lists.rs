@@ -8,22 +8,48 @@
 //! Its records of GPUs are kept since a GPU was opened.
 
 use super::{
-    call::{Call, Errno},
+    call::{
+        Call,
+        Errno, //
+    },
     sent::plain,
-    stop::{get, set, Stop},
+    stop::{
+        get,
+        set,
+        Stop, //
+    }, //
 };
 use crate::{
     nvidia::{
-        names::{self, GpuNames},
+        names::{
+            self,
+            GpuNames, //
+        },
         nvos::card_info,
         params::{
-            active_id, active_ids, attach_ids, attached_ids, boost_group, boost_groups, device_ids,
-            get_pid_info, get_pids, pid_info, probed_ids, GPU_ID_END,
+            active_id,
+            active_ids,
+            attach_ids,
+            attached_ids,
+            boost_group,
+            boost_groups,
+            device_ids,
+            get_pid_info,
+            get_pids,
+            pid_info,
+            probed_ids,
+            GPU_ID_END, //
         },
-        wire::{Field, Items},
+        wire::{
+            Field,
+            Items, //
+        }, //
     },
-    policy::{GpuId, ProcessId},
-    store::List,
+    policy::{
+        GpuId,
+        ProcessId, //
+    },
+    store::List, //
 };
 
 /// Bytes of an id of a GPU or a process.

@@ -8,18 +8,37 @@
 //! answered, and data moves when it is touched, because all GPUs of these drivers can fault.
 
 use super::{
-    call::{Call, Errno, Returned},
+    call::{
+        Call,
+        Errno,
+        Returned, //
+    },
     orders::put_out,
-    stop::{get, set, Stop},
+    stop::{
+        get,
+        set,
+        Stop, //
+    },
     uvm_call::UvmCall,
-    uvm_structs::splitting,
+    uvm_structs::splitting, //
 };
 use crate::{
     nvidia::{
         status::NvStatus,
-        uvm::{self, preferred_location::PREFERRED_CPU_NUMA_NODE, UvmWish, ANY_NODE, CPU_UUID},
+        uvm::{
+            self,
+            preferred_location::PREFERRED_CPU_NUMA_NODE,
+            UvmWish,
+            ANY_NODE,
+            CPU_UUID, //
+        }, //
     },
-    policy::{Admission, Location, ManagedWish, Run},
+    policy::{
+        Admission,
+        Location,
+        ManagedWish,
+        Run, //
+    }, //
 };
 
 /// `UVM_REGISTER_GPU_VASPACE`: from now on the GPU can hold what the file has. Of a GPU that the
@@ -197,7 +216,10 @@ fn in_runs(
     wish: UvmWish,
     runs: &[Run],
 ) -> Result<Returned, Errno> {
-    use uvm::migrate::{BASE, LENGTH};
+    use uvm::migrate::{
+        BASE,
+        LENGTH, //
+    };
     let range = request.range()?;
     let later = LaterSemaphore::take(request, wish)?;
     set(request.entry.status, request.bytes, NvStatus::NV_OK.0)?;

@@ -2,21 +2,38 @@
 //! The driver's object under the handle that a new channel names for its errors.
 
 use super::{
-    call::{Call, Errno, Route},
-    part::{Part, CONTROL_PARAMS},
-    stop::{get, set, Stop},
+    call::{
+        Call,
+        Errno,
+        Route, //
+    },
+    part::{
+        Part,
+        CONTROL_PARAMS, //
+    },
+    stop::{
+        get,
+        set,
+        Stop, //
+    }, //
 };
 use crate::{
     nvidia::{
         class::Kind,
         escape::Escape,
         handle::ClassId,
-        nvos::{self, nvos54},
+        nvos::{
+            self,
+            nvos54, //
+        },
         params::handle_info,
         rmapi::GET_HANDLE_INFO,
-        status::NvStatus,
+        status::NvStatus, //
     },
-    policy::{Alloc, RefusalCause},
+    policy::{
+        Alloc,
+        RefusalCause, //
+    }, //
 };
 
 /// Refuses a channel whose errors would go to nothing. The accounting knows such memory, and no

@@ -5,18 +5,32 @@ use super::{
     call::Call,
     orders::rebalance,
     owned::check_file,
-    sent::{plain, DriverReply},
+    sent::{
+        plain,
+        DriverReply, //
+    },
     shown::end_shown,
-    stop::{get, set, Asked, Stop},
+    stop::{
+        get,
+        set,
+        Asked,
+        Stop, //
+    }, //
 };
 use crate::{
     nvidia::{
         class::Kind,
-        handle::{ClientHandle, ObjectHandle},
-        nvos::{nvos00, nvos55},
-        wire::Field,
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        },
+        nvos::{
+            nvos00,
+            nvos55, //
+        },
+        wire::Field, //
     },
-    policy::RefusalCause,
+    policy::RefusalCause, //
 };
 
 /// `NV_ESC_RM_FREE`.

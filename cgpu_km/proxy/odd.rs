@@ -7,22 +7,55 @@
 
 use super::{
     call::Errno,
-    stop::{get, Stop},
+    stop::{
+        get,
+        Stop, //
+    }, //
 };
 use crate::{
     nvidia::{
-        capability::{Capabilities, GRAPHICS},
-        class::{Kind, NV01_EVENT, NV01_EVENT_OS_EVENT, NV50_MEMORY_VIRTUAL},
-        handle::{ClassId, ClientHandle, ObjectHandle},
-        memory, nvos,
+        capability::{
+            Capabilities,
+            GRAPHICS, //
+        },
+        class::{
+            Kind,
+            NV01_EVENT,
+            NV01_EVENT_OS_EVENT,
+            NV50_MEMORY_VIRTUAL, //
+        },
+        handle::{
+            ClassId,
+            ClientHandle,
+            ObjectHandle, //
+        },
+        memory,
+        nvos,
         params::{
-            self, channel, context_share, encoder, mapper, nv0002, nv0005, nv0070, nv0080, nv00de,
-            nva06c, surface, usermode, vaspace,
+            self,
+            channel,
+            context_share,
+            encoder,
+            mapper,
+            nv0002,
+            nv0005,
+            nv0070,
+            nv0080,
+            nv00de,
+            nva06c,
+            surface,
+            usermode,
+            vaspace, //
         },
         status::NvStatus,
-        wire::Field,
+        wire::Field, //
     },
-    policy::{tables_of, Alloc, Reason, RefusalCause},
+    policy::{
+        tables_of,
+        Alloc,
+        Reason,
+        RefusalCause, //
+    }, //
 };
 
 /// The steps for the objects of one kind, beside looking up their class.

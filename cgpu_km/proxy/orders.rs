@@ -15,16 +15,31 @@
 //!   uvm_policy.c).
 
 use super::{
-    call::{Call, Host},
-    part::Part,
+    call::{
+        Call,
+        Host, //
+    },
+    part::Part, //
 };
 use crate::{
     nvidia::{
         status::NvStatus,
-        uvm::{self, ANY_NODE, CPU_UUID},
-        wire::Field,
+        uvm::{
+            self,
+            ANY_NODE,
+            CPU_UUID, //
+        },
+        wire::Field, //
     },
-    policy::{Alloc, FileId, GpuId, Location, ManagedOrder, RefusalCause, Ticket},
+    policy::{
+        Alloc,
+        FileId,
+        GpuId,
+        Location,
+        ManagedOrder,
+        RefusalCause,
+        Ticket, //
+    }, //
 };
 
 /// Largest struct of the calls that are made here.

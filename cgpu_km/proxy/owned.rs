@@ -9,18 +9,29 @@
 //! like none. Objects are named within their client, so nothing else has to be asked of them.
 
 use super::{
-    call::{Call, Session},
-    stop::Stop,
+    call::{
+        Call,
+        Session, //
+    },
+    stop::Stop, //
 };
 use crate::{
     nvidia::{
-        capability::{Capabilities, BASE},
+        capability::{
+            Capabilities,
+            BASE, //
+        },
         handle::ClientHandle,
         params::share_type,
         status::NvStatus,
-        wire::Field,
+        wire::Field, //
     },
-    policy::{FileId, GpuId, Reason, RefusalCause},
+    policy::{
+        FileId,
+        GpuId,
+        Reason,
+        RefusalCause, //
+    }, //
 };
 
 /// The refusal of a client that is not the tenant's.

@@ -2,21 +2,42 @@
 //! Compute work that the GPU can be taken from at any moment. `policy::preemption` has why.
 
 use super::{
-    call::{Call, Errno, Route},
-    part::{Part, CONTROL_PARAMS},
+    call::{
+        Call,
+        Errno,
+        Route, //
+    },
+    part::{
+        Part,
+        CONTROL_PARAMS, //
+    },
     sent::is_freed,
-    stop::{get, set},
+    stop::{
+        get,
+        set, //
+    }, //
 };
 use crate::{
     nvidia::{
         escape::Escape,
         handle::ObjectHandle,
-        nvos::{self, nvos54},
-        params::{preemption_mode, CILP, SETS_CILP},
+        nvos::{
+            self,
+            nvos54, //
+        },
+        params::{
+            preemption_mode,
+            CILP,
+            SETS_CILP, //
+        },
         rmapi::SET_PREEMPTION_MODE,
-        status::NvStatus,
+        status::NvStatus, //
     },
-    policy::{Alloc, PreemptionOrder, Ticket},
+    policy::{
+        Alloc,
+        PreemptionOrder,
+        Ticket, //
+    }, //
 };
 
 /// Has the driver preempt the compute work of a new graphics object at any instruction, if it does

@@ -7,23 +7,37 @@
 use super::{
     call::Call,
     copied::Copied,
-    lists, preemption,
-    stop::{set, Stop},
+    lists,
+    preemption,
+    stop::{
+        set,
+        Stop, //
+    }, //
 };
 use crate::{
     nvidia::{
         control::Care,
         fb::FbReport,
-        handle::{ClientHandle, ObjectHandle},
-        names::{GpuNames, ProcessNames},
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        },
+        names::{
+            GpuNames,
+            ProcessNames, //
+        },
         params::preemption_mode,
-        status::NvStatus,
+        status::NvStatus, //
     },
     policy::{
-        report::{self, SizeAsked},
-        FbView, GpuId,
+        report::{
+            self,
+            SizeAsked, //
+        },
+        FbView,
+        GpuId, //
     },
-    store::List,
+    store::List, //
 };
 
 /// How the report of one control is rewritten.

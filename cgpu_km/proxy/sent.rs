@@ -2,17 +2,30 @@
 //! Calls of the driver, and what of its answers is believed.
 
 use super::{
-    call::{Call, Errno, Returned, Role, Route, Session},
+    call::{
+        Call,
+        Errno,
+        Returned,
+        Role,
+        Route,
+        Session, //
+    },
     part::Part,
-    stop::{get, set},
+    stop::{
+        get,
+        set, //
+    }, //
 };
 use crate::nvidia::{
     class::Kind,
     escape::Escape,
-    handle::{ClientHandle, ObjectHandle},
+    handle::{
+        ClientHandle,
+        ObjectHandle, //
+    },
     nvos,
     status::NvStatus,
-    wire::Field,
+    wire::Field, //
 };
 
 /// The driver's answer to a call that makes or changes something.

@@ -14,13 +14,28 @@
 //! program goes on using a mapping that it has asked to be ended.
 
 use super::{
-    call::{Call, Held, Host, Returned, Role},
-    part::{FileAt, Part},
-    stop::Stop,
+    call::{
+        Call,
+        Held,
+        Host,
+        Returned,
+        Role, //
+    },
+    part::{
+        FileAt,
+        Part, //
+    },
+    stop::Stop, //
 };
 use crate::{
-    nvidia::{status::NvStatus, wire::Field},
-    policy::{FileId, FreeTicket},
+    nvidia::{
+        status::NvStatus,
+        wire::Field, //
+    },
+    policy::{
+        FileId,
+        FreeTicket, //
+    }, //
 };
 
 /// The file that a descriptor stands for, which is to show an object. One that is another tenant's

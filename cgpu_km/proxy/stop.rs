@@ -1,14 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Calls that end before the driver is reached: why, and the one place that says so.
 
-use super::call::{Call, Errno, Session};
+use super::call::{
+    Call,
+    Errno,
+    Session, //
+};
 use crate::{
     nvidia::{
         status::NvStatus,
-        wire::{Field, Wire},
+        wire::{
+            Field,
+            Wire, //
+        }, //
     },
-    policy::{Audited, CallKind, GpuId, Reason, RefusalCause},
-    store::Exhausted,
+    policy::{
+        Audited,
+        CallKind,
+        GpuId,
+        Reason,
+        RefusalCause, //
+    },
+    store::Exhausted, //
 };
 
 /// Why a call ends before the driver is reached. `?` carries it to [`Asked::end`].

@@ -21,18 +21,34 @@ mod uvm_maps;
 use super::*;
 use crate::{
     nvidia::{
-        handle::ClientHandle, nvos::Card, rmapi::GET_HANDLE_INFO, status::NvStatus, tables::Tables,
-        version::Branch, wire::Field,
+        handle::ClientHandle,
+        nvos::Card,
+        rmapi::GET_HANDLE_INFO,
+        status::NvStatus,
+        tables::Tables,
+        version::Branch,
+        wire::Field, //
     },
-    policy::{Accounting, AuditRecord, CallKind, FileId, GpuId, ProcessId, Reason},
-    whole::whole,
+    policy::{
+        Accounting,
+        AuditRecord,
+        CallKind,
+        FileId,
+        GpuId,
+        ProcessId,
+        Reason, //
+    },
+    whole::whole, //
 };
 use proptest::prelude::*;
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
+    collections::{
+        BTreeMap,
+        BTreeSet, //
+    },
     ops::Range,
-    rc::Rc,
+    rc::Rc, //
 };
 mod believed;
 mod lists;

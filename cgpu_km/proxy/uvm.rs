@@ -17,21 +17,46 @@
 //!   process ids.
 
 use super::{
-    call::{Call, Errno, Route, Session, UserAddr},
+    call::{
+        Call,
+        Errno,
+        Route,
+        Session,
+        UserAddr, //
+    },
     copied::Copied,
     managed,
     orders::rebalance,
-    owned::{allowed, owns, FOREIGN},
-    stop::{get, set, Asked, Stop},
+    owned::{
+        allowed,
+        owns,
+        FOREIGN, //
+    },
+    stop::{
+        get,
+        set,
+        Asked,
+        Stop, //
+    },
     uvm_call::UvmCall,
-    uvm_channel, uvm_map, uvm_structs,
+    uvm_channel,
+    uvm_map,
+    uvm_structs, //
 };
 use crate::{
     nvidia::{
         status::NvStatus,
-        uvm::{self, UvmEntry, UvmKind},
+        uvm::{
+            self,
+            UvmEntry,
+            UvmKind, //
+        }, //
     },
-    policy::{CallKind, FixedKind, Reason},
+    policy::{
+        CallKind,
+        FixedKind,
+        Reason, //
+    }, //
 };
 
 /// Runs one request.

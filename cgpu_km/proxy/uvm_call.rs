@@ -2,16 +2,31 @@
 //! A request of `/dev/nvidia-uvm` with its argument, taken from the program's memory.
 
 use super::{
-    call::{Call, Errno, Returned, Route},
-    part::{Gap, Part},
-    stop::get,
+    call::{
+        Call,
+        Errno,
+        Returned,
+        Route, //
+    },
+    part::{
+        Gap,
+        Part, //
+    },
+    stop::get, //
 };
 use crate::{
     nvidia::{
         status::NvStatus,
-        uvm::{self, UvmEntry},
+        uvm::{
+            self,
+            UvmEntry, //
+        }, //
     },
-    policy::{FileId, GpuId, Span},
+    policy::{
+        FileId,
+        GpuId,
+        Span, //
+    }, //
 };
 
 /// A processor, as UVM names it.

@@ -13,18 +13,31 @@
 //! * if a registration is said to have failed, it is undone: it is let go of.
 
 use super::{
-    call::{Call, Errno, Route},
+    call::{
+        Call,
+        Errno,
+        Route, //
+    },
     part::Part,
-    stop::{get, Stop},
+    stop::{
+        get,
+        Stop, //
+    },
     uvm_call::UvmCall,
-    uvm_map,
+    uvm_map, //
 };
 use crate::{
     nvidia::{
-        handle::{ClientHandle, ObjectHandle},
-        uvm::{self, register_channel},
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        },
+        uvm::{
+            self,
+            register_channel, //
+        }, //
     },
-    policy::Registered,
+    policy::Registered, //
 };
 
 /// `UVM_REGISTER_CHANNEL`.

@@ -18,21 +18,49 @@
 //!   it.
 
 use super::{
-    call::{Call, Errno, Route, UserAddr},
+    call::{
+        Call,
+        Errno,
+        Route,
+        UserAddr, //
+    },
     copied::Copied,
     few::Few,
-    part::{Gap, Part},
-    stop::{get, Stop},
-    uvm_call::{AddressRange, Uuid, UvmCall},
+    part::{
+        Gap,
+        Part, //
+    },
+    stop::{
+        get,
+        Stop, //
+    },
+    uvm_call::{
+        AddressRange,
+        Uuid,
+        UvmCall, //
+    }, //
 };
 use crate::{
     nvidia::{
-        handle::{ClientHandle, ObjectHandle},
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        },
         status::NvStatus,
-        uvm::{self, map_gpus},
-        wire::Field,
+        uvm::{
+            self,
+            map_gpus, //
+        },
+        wire::Field, //
     },
-    policy::{FixedKind, Map, MapTicket, RangeEnd, RefusalCause, Span},
+    policy::{
+        FixedKind,
+        Map,
+        MapTicket,
+        RangeEnd,
+        RefusalCause,
+        Span, //
+    }, //
 };
 
 /// Takes the parameters of `UVM_MAP_EXTERNAL_ALLOCATION`. Since 550 they have room for more GPUs

@@ -4,12 +4,21 @@
 
 use super::{
     call::Call,
-    stop::{get, Stop},
-    uvm_call::{AddressRange, UvmCall},
+    stop::{
+        get,
+        Stop, //
+    },
+    uvm_call::{
+        AddressRange,
+        UvmCall, //
+    }, //
 };
 use crate::nvidia::{
     status::NvStatus,
-    uvm::{destroy_range_group, set_range_group},
+    uvm::{
+        destroy_range_group,
+        set_range_group, //
+    }, //
 };
 
 /// Runs a call that changes a part of the managed memory, and so may cut it.
@@ -30,7 +39,10 @@ pub(super) fn splitting<C: Call>(
 
 /// `UVM_SET_RANGE_GROUP`. The addresses stand behind the number of the group.
 pub(super) fn set_group(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
-    use set_range_group::{LENGTH, REQUESTED_BASE};
+    use set_range_group::{
+        LENGTH,
+        REQUESTED_BASE, //
+    };
     let range = AddressRange {
         base: get(REQUESTED_BASE, request.bytes)?,
         length: get(LENGTH, request.bytes)?,

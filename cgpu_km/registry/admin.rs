@@ -2,22 +2,40 @@
 //! The records of GPUs, tenants and instances, which one command at a time changes.
 
 use super::{
-    endpoint::TenantNode, gpu::HostGpu, instance::TenantInstance, share::OpenGpu, tenant::Tenant,
+    endpoint::TenantNode,
+    gpu::HostGpu,
+    instance::TenantInstance,
+    share::OpenGpu,
+    tenant::Tenant, //
 };
 use crate::{
-    attach::{self, Driver},
+    attach::{
+        self,
+        Driver, //
+    },
     failure::Failure,
     os_interface::{
         cgpufs::ProxyNodeFile,
         devices::HostNode,
-        log::{pr_info, pr_warn},
+        log::{
+            pr_info,
+            pr_warn, //
+        },
         procfs::ProcFolder,
         rmapi::KernelClient,
-        BackingFile, Worker,
+        BackingFile,
+        Worker, //
     },
-    uapi::{self, Cause, Name},
+    uapi::{
+        self,
+        Cause,
+        Name, //
+    }, //
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// All that commands of the control device change.
 pub(super) struct Admin {

@@ -4,11 +4,17 @@
 //! They are behind a spinlock, so no task is taken off its processor while it has the lock. A
 //! tenant takes it under its own state.
 
-use crate::{nvidia::handle::ClientHandle, policy::ClientLists};
+use crate::{
+    nvidia::handle::ClientHandle,
+    policy::ClientLists, //
+};
 use kernel::{
     new_spinlock,
     prelude::*,
-    sync::{Arc, SpinLock},
+    sync::{
+        Arc,
+        SpinLock, //
+    }, //
 };
 
 /// The handles that clients of containers have.

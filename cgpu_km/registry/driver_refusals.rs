@@ -3,13 +3,22 @@
 
 use super::seldom::Seldom;
 use crate::{
-    os_interface::{clock::now, entry::driver_refusals, log::pr_warn, sleep_until_signal},
+    os_interface::{
+        clock::now,
+        entry::driver_refusals,
+        log::pr_warn,
+        sleep_until_signal, //
+    },
     policy::refusal_rate::RefusalRate,
-    uapi::Name,
+    uapi::Name, //
 };
 use kernel::{
     prelude::*,
-    sync::atomic::{Atomic, Full, Relaxed},
+    sync::atomic::{
+        Atomic,
+        Full,
+        Relaxed, //
+    }, //
 };
 
 /// How long a task sleeps at once, milliseconds.

@@ -5,22 +5,40 @@ use super::{
     instance::TenantInstance,
     share::Door,
     shared_data::SharedData,
-    tenant::{Tenant, TenantState},
+    tenant::{
+        Tenant,
+        TenantState, //
+    }, //
 };
 use crate::{
     os_interface::{
         rmapi::KernelClient,
-        shared_page::{Shadow, ShownPage},
-        BackingFile, CopiedBy, Doorbell, Frame, OpenFile,
+        shared_page::{
+            Shadow,
+            ShownPage, //
+        },
+        BackingFile,
+        CopiedBy,
+        Doorbell,
+        Frame,
+        OpenFile, //
     },
-    policy::{FileId, GpuId, Limited},
+    policy::{
+        FileId,
+        GpuId,
+        Limited, //
+    }, //
 };
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
-        Arc, SetOnce,
-    },
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        SetOnce, //
+    }, //
 };
 
 /// Number of the next open file. They are never reused: 64 bits are not used up.

@@ -5,21 +5,36 @@ use crate::{
     attach::GpuFacts,
     failure::Failure,
     os_interface::{
-        thread::{Thread, ThreadPriority},
-        Gate,
+        thread::{
+            Thread,
+            ThreadPriority, //
+        },
+        Gate, //
     },
     policy::{
         channel_limit::default_limit,
-        sched::{InstanceId, Rules, Terms},
-        GpuId,
+        sched::{
+            InstanceId,
+            Rules,
+            Terms, //
+        },
+        GpuId, //
     },
     sched::Conductor,
-    uapi::{Cause, CHANNELS_MAX, MAX_INSTANCES_PER_GPU, WEIGHT_MAX},
+    uapi::{
+        Cause,
+        CHANNELS_MAX,
+        MAX_INSTANCES_PER_GPU,
+        WEIGHT_MAX, //
+    }, //
 };
 use kernel::{
     new_mutex,
     prelude::*,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
 };
 
 /// A GPU of this host.

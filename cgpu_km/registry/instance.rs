@@ -2,25 +2,49 @@
 //! An instance: a tenant's share of one GPU, as the host's root sees and changes it.
 
 use super::{
-    gpu::{HostGpu, Overcommit},
+    gpu::{
+        HostGpu,
+        Overcommit, //
+    },
     seldom::Seldom,
     tenant::Tenant,
-    usage::{Patience, ToldUsage, Usage},
+    usage::{
+        Patience,
+        ToldUsage,
+        Usage, //
+    }, //
 };
 use crate::{
     failure::Failure,
     nvidia::capability::Capabilities,
-    os_interface::{log::pr_warn, DeviceNumber, Gate},
-    policy::{
-        sched::{InstanceId, InstanceView, Terms},
-        Accounting, AuditRecord, LimitView, Limited, ManagedMode, NoSuchShare, ProcessId,
-        MOST_RECORDS,
+    os_interface::{
+        log::pr_warn,
+        DeviceNumber,
+        Gate, //
     },
-    uapi::Cause,
+    policy::{
+        sched::{
+            InstanceId,
+            InstanceView,
+            Terms, //
+        },
+        Accounting,
+        AuditRecord,
+        LimitView,
+        Limited,
+        ManagedMode,
+        NoSuchShare,
+        ProcessId,
+        MOST_RECORDS, //
+    },
+    uapi::Cause, //
 };
 use kernel::{
     prelude::*,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
 };
 
 /// The calls that were taken note of.

@@ -2,7 +2,11 @@
 //! Lines of the host's log that a tenant can cause, and how often they come.
 
 use crate::os_interface::clock::now;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::{
+    Atomic,
+    Full,
+    Relaxed, //
+};
 
 /// The time between two lines, nanoseconds.
 const TOLD_EVERY_NS: u64 = 60_000_000_000;

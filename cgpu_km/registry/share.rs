@@ -4,17 +4,33 @@
 use super::{
     gpu::HostGpu,
     shared_data::SharedData,
-    usage::{ToldUsage, Usage},
+    usage::{
+        ToldUsage,
+        Usage, //
+    }, //
 };
 use crate::{
-    nvidia::{capability::Capabilities, nvos::Card},
-    os_interface::{
-        shared_page::{DriverPage, Shadow},
-        BackingFile, Worker,
+    nvidia::{
+        capability::Capabilities,
+        nvos::Card, //
     },
-    policy::{Accounting, ManagedMode},
+    os_interface::{
+        shared_page::{
+            DriverPage,
+            Shadow, //
+        },
+        BackingFile,
+        Worker, //
+    },
+    policy::{
+        Accounting,
+        ManagedMode, //
+    }, //
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// The real device behind a node, and how many have it open through us.
 pub(super) struct Door {

@@ -8,13 +8,26 @@
 
 use crate::{
     nvidia::rusd::Layout,
-    os_interface::shared_page::{DriverPage, Refresh, Shadow, ShownPage},
-    policy::{
-        rusd::{refresh, Words, WordsMut},
-        FbView, GpuId,
+    os_interface::shared_page::{
+        DriverPage,
+        Refresh,
+        Shadow,
+        ShownPage, //
     },
+    policy::{
+        rusd::{
+            refresh,
+            Words,
+            WordsMut, //
+        },
+        FbView,
+        GpuId, //
+    }, //
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// The holder of a share of a GPU's memory: a tenant.
 pub(super) trait MemoryView: Send + Sync {

@@ -9,30 +9,72 @@
 use super::{
     client_handles::ClientHandles,
     driver_refusals::DriverRefusals,
-    share::{Door, ShareTerms, TenantShare},
-    shared_data::{MemoryView, SharedData},
-    usage::{Patience, ToldUsage, Usage},
+    share::{
+        Door,
+        ShareTerms,
+        TenantShare, //
+    },
+    shared_data::{
+        MemoryView,
+        SharedData, //
+    },
+    usage::{
+        Patience,
+        ToldUsage,
+        Usage, //
+    }, //
 };
 use crate::{
     client_locks::ClientLocks,
-    nvidia::{handle::ClientHandle, nvos::Card, tables::Tables},
+    nvidia::{
+        handle::ClientHandle,
+        nvos::Card,
+        tables::Tables, //
+    },
     os_interface::{
         self,
         rmapi::KernelClient,
-        shared_page::{DriverPage, Shadow},
-        BackingFile, Changes, Frame, LateEnds, OpenFile, OwnTurn, RwGuard, TaskTurn, Worker,
+        shared_page::{
+            DriverPage,
+            Shadow, //
+        },
+        BackingFile,
+        Changes,
+        Frame,
+        LateEnds,
+        OpenFile,
+        OwnTurn,
+        RwGuard,
+        TaskTurn,
+        Worker, //
     },
-    policy::{sched::InstanceId, Accounting, ContextCost, FbView, FileId, GpuId, GpuSize},
+    policy::{
+        sched::InstanceId,
+        Accounting,
+        ContextCost,
+        FbView,
+        FileId,
+        GpuId,
+        GpuSize, //
+    },
     proxy::ClientUse,
-    uapi::{Cause, Name, MAX_GPUS},
+    uapi::{
+        Cause,
+        Name,
+        MAX_GPUS, //
+    }, //
 };
 use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
-        Arc, Mutex,
-    },
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    }, //
 };
 
 /// Everything that has one name.

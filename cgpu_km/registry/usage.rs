@@ -7,12 +7,17 @@
 //! asked before. While the lock is kept, nothing of it changes.
 
 use crate::{
-    nvidia::capability::Capabilities, os_interface::sleep_until_signal, policy::ShareView,
+    nvidia::capability::Capabilities,
+    os_interface::sleep_until_signal,
+    policy::ShareView, //
 };
 use kernel::{
     new_spinlock,
     prelude::*,
-    sync::{Arc, SpinLock},
+    sync::{
+        Arc,
+        SpinLock, //
+    }, //
 };
 
 /// How an instance is used now.

@@ -3,7 +3,12 @@
 //! know (`NVIDIA_DRIVER_CAPABILITIES`). A call that no set of an instance allows is refused.
 
 use super::key::InstanceKey;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout, //
+};
 
 /// CUDA, OpenCL.
 pub const COMPUTE: u32 = 1;

@@ -2,7 +2,11 @@
 //! Why a command failed.
 
 #[cfg(doc)]
-use super::{CHANNELS_MAX, MAX_INSTANCES_PER_GPU, WEIGHT_MAX};
+use super::{
+    CHANNELS_MAX,
+    MAX_INSTANCES_PER_GPU,
+    WEIGHT_MAX, //
+};
 
 /// Declares the causes, in the order of their errnos: `Cause = errno;`.
 macro_rules! causes {

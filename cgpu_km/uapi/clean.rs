@@ -2,10 +2,24 @@
 //! Conditions that the records of a caller must meet before the module looks at them any further.
 
 use super::{
-    set, GpuSetCompute, InstanceCreate, InstanceGet, InstanceKey, InstanceLimits, InstanceRefusals,
-    InstanceSetCapabilities, InstanceSetChannels, InstanceSetCompute, InstanceSetLimit,
-    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Limited, ManagedMode, RecordList,
-    FLAG_OVERCOMMIT,
+    set,
+    GpuSetCompute,
+    InstanceCreate,
+    InstanceGet,
+    InstanceKey,
+    InstanceLimits,
+    InstanceRefusals,
+    InstanceSetCapabilities,
+    InstanceSetChannels,
+    InstanceSetCompute,
+    InstanceSetLimit,
+    InstanceSetManaged,
+    InstanceSetMemory,
+    InstanceSetWeight,
+    Limited,
+    ManagedMode,
+    RecordList,
+    FLAG_OVERCOMMIT, //
 };
 
 /// A record of a caller.

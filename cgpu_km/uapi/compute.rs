@@ -1,15 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Records of the commands about compute time.
 
-use super::{key::InstanceKey, words::Priority};
+use super::{
+    key::InstanceKey,
+    words::Priority, //
+};
 #[cfg(doc)]
 use super::{
     key::GPU_ANY,
-    words::{Mode, Period, Policy},
-    MAX_INSTANCES_PER_GPU,
+    words::{
+        Mode,
+        Period,
+        Policy, //
+    },
+    MAX_INSTANCES_PER_GPU, //
 };
 use core::mem::size_of;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout, //
+};
 
 /// Bits of [`GpuSetCompute::set`] and [`InstanceSetCompute::set`]: which fields are meant; the
 /// others must be zero.

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! How an instance is named, and how a list is asked for: what the records of many commands share.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout, //
+};
 
 /// Length of a name field; a name has at most one byte less and must not be empty.
 pub const NAME_LEN: usize = 64;

@@ -22,13 +22,43 @@ pub use capability::InstanceSetCapabilities;
 pub use cause::Cause;
 pub use clean::Clean;
 pub use compute::*;
-pub use key::{InstanceKey, Name, RecordList, GPU_ANY, NAME_LEN, NAME_RULE};
-pub use limits::{InstanceLimit, InstanceLimits, InstanceSetLimit, LIMIT_DEFAULT};
-pub use refusals::{InstanceRefusals, Refusal, TITLE_LEN};
-pub use words::{CallKind, Limited, ManagedMode, Mode, Period, Policy, Priority, RefusalReason};
+pub use key::{
+    InstanceKey,
+    Name,
+    RecordList,
+    GPU_ANY,
+    NAME_LEN,
+    NAME_RULE, //
+};
+pub use limits::{
+    InstanceLimit,
+    InstanceLimits,
+    InstanceSetLimit,
+    LIMIT_DEFAULT, //
+};
+pub use refusals::{
+    InstanceRefusals,
+    Refusal,
+    TITLE_LEN, //
+};
+pub use words::{
+    CallKind,
+    Limited,
+    ManagedMode,
+    Mode,
+    Period,
+    Policy,
+    Priority,
+    RefusalReason, //
+};
 
 use core::mem::size_of;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout, //
+};
 
 /// Version of this ABI: it grows when a command is added; nothing is ever changed or removed.
 pub const ABI_VERSION: u32 = 4;

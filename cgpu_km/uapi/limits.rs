@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Limits of an instance beside those of memory and channels.
 
-use super::key::{InstanceKey, RecordList};
+use super::key::{
+    InstanceKey,
+    RecordList, //
+};
 #[cfg(doc)]
 use super::words::Limited;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout, //
+};
 
 /// [`InstanceSetLimit::limit`]: the limit that an instance has for which none was set.
 pub const LIMIT_DEFAULT: u64 = u64::MAX;

@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Refusals of an instance.
 
-use super::key::{InstanceKey, RecordList};
+use super::key::{
+    InstanceKey,
+    RecordList, //
+};
 #[cfg(doc)]
-use super::words::{CallKind, RefusalReason};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use super::words::{
+    CallKind,
+    RefusalReason, //
+};
+use zerocopy::{
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout, //
+};
 
 /// Asks for the calls of an instance that were refused, and for those that went to the GPU's
 /// firmware unseen.

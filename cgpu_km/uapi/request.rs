@@ -4,11 +4,28 @@
 //! large a record.
 
 #[cfg(doc)]
-use super::{Gpu, GpuCompute, Instance, InstanceCompute};
 use super::{
-    GpuSetCompute, InstanceCreate, InstanceGet, InstanceKey, InstanceLimits, InstanceRefusals,
-    InstanceSetCapabilities, InstanceSetChannels, InstanceSetCompute, InstanceSetLimit,
-    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, RecordList, Version,
+    Gpu,
+    GpuCompute,
+    Instance,
+    InstanceCompute, //
+};
+use super::{
+    GpuSetCompute,
+    InstanceCreate,
+    InstanceGet,
+    InstanceKey,
+    InstanceLimits,
+    InstanceRefusals,
+    InstanceSetCapabilities,
+    InstanceSetChannels,
+    InstanceSetCompute,
+    InstanceSetLimit,
+    InstanceSetManaged,
+    InstanceSetMemory,
+    InstanceSetWeight,
+    RecordList,
+    Version, //
 };
 use core::mem::size_of;
 

@@ -24,7 +24,7 @@ CARGO = '[package]\nname = "cgpu_km"\n[lib]\npath = "host.rs"\n'
 ASSOCIATED = "trait Counts {\n    type By;\n}\nimpl Counts for u8 {\n    type By = u8;\n}\n"
 # These stand for themselves: one is public, one has an attribute, one is of another module.
 IMPORTS = (
-    "use std::{fmt, io};\npub use std::fs;\n#[cfg(test)]\nuse std::mem;\n"
+    "use std::{\n    fmt,\n    io::{\n        Read,\n        Write, //\n    }, //\n};\npub use std::fs;\n#[cfg(test)]\nuse std::mem;\n"
     "mod own {\n    use std::io;\n}\nfn f() {\n    use std::fs;\n}\n"
 )
 # A facade passes its part's item on, and the part uses the facade's: nobody needs both at once.
@@ -195,6 +195,8 @@ FAULTS = (
         "cgpu_km/policy/a.rs",
         "use std::io;\nmod tests {\n    use std::fs;\n    use std::{fmt, io};\n}\n",
     ),
+    one("vertical_imports", "cgpu_km/policy/a.rs", "use std::{fmt, io};\n"),
+    one("vertical_imports", "cgpu_km/policy/a.rs", "use std::{\n    fmt,\n    io,\n};\n"),
     one("functions", "cgpu_km/policy/a.rs", LONG),
     one("functions", "tests/vm/a.sh", LONG_IN_TESTS, head=SCRIPT),
     one("functions", "tests/fake_nvidia/a.c", LONG_IN_C),

@@ -251,6 +251,22 @@ def imports(sources):
             first.setdefault(key, line)
 
 
+# In a group of a `use`, two items on a line, or a last one without `//`, which keeps rustfmt from
+# joining them.
+CROWDED = re.compile(r"\{[^\n]|,[ \t]*[^\s/]|[^/\s]\n[ \t]*\}")
+
+
+def vertical_imports(sources):
+    """The module's imports stand as in the kernel (its coding guidelines for Rust)."""
+    for path, text in sources.files.items():
+        if not path.startswith(MODULE + "/") or not path.endswith(".rs") or "/generated" in path:
+            continue
+        for found in re.finditer(r"^[ \t]*(?:pub(?:\([^)]*\))? )?use ([^;]+);", text, re.M):
+            if "{" in found.group(1) and CROWDED.search(found.group(1)):
+                line = sources.line(path, found.start(1))
+                yield path, line, "an import a line, and `//` behind the last of a group"
+
+
 def functions(sources):
     """A function fits a screen."""
     for path, text in sources.files.items():
@@ -431,6 +447,7 @@ RULES = (
     parent_cycles,
     floors,
     imports,
+    vertical_imports,
     functions,
     decided,
     test_names,

@@ -3,8 +3,11 @@
 
 use super::*;
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
+    collections::{
+        BTreeMap,
+        BTreeSet, //
+    },
+    path::Path, //
 };
 
 const DOCUMENT: &str = include_str!("../../../docs/memory.md");

@@ -8,7 +8,10 @@
 
 use super::extra;
 use core::ptr::NonNull;
-use kernel::{bindings, prelude::*};
+use kernel::{
+    bindings,
+    prelude::*, //
+};
 
 /// Capabilities that are taken away, as bits of `kernel_cap_t`.
 const WITHHELD: u64 =

@@ -3,7 +3,10 @@
 
 use super::extra;
 use core::ptr::NonNull;
-use kernel::{bindings, prelude::*};
+use kernel::{
+    bindings,
+    prelude::*, //
+};
 
 /// An open file, which stays open as long as this exists.
 ///

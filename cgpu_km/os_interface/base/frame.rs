@@ -2,7 +2,10 @@
 //! Numbers of page frames, and how many there are.
 
 use super::extra;
-use kernel::{page::PAGE_SIZE, prelude::*};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
 
 /// The number of a page frame: a physical address over the page's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,10 @@
 //! kernel that was built with Rust knows how to print. These format first, and give it text.
 
 use super::extra;
-use core::fmt::{self, Write};
+use core::fmt::{
+    self,
+    Write, //
+};
 
 /// Longest line, bytes; the rest of a longer one is left out.
 const LONGEST: usize = 512;
@@ -72,4 +75,7 @@ macro_rules! pr_warn {
     };
 }
 
-pub(crate) use {pr_info, pr_warn};
+pub(crate) use {
+    pr_info,
+    pr_warn, //
+};

@@ -6,7 +6,11 @@
 //! stands for in between. Kernel threads share a table, with the files of all of them. So the task
 //! has another table during the call, which no other task shares.
 
-use super::{errand::run_through, extra, file_ref::FileRef};
+use super::{
+    errand::run_through,
+    extra,
+    file_ref::FileRef, //
+};
 use kernel::prelude::*;
 
 /// The number of the file in its table.

@@ -8,11 +8,17 @@
 use super::extra;
 use core::{
     cell::UnsafeCell,
-    ops::{Deref, DerefMut},
+    ops::{
+        Deref,
+        DerefMut, //
+    }, //
 };
 use kernel::{
     prelude::*,
-    types::{NotThreadSafe, Opaque},
+    types::{
+        NotThreadSafe,
+        Opaque, //
+    }, //
 };
 
 /// Data behind such a lock. A task holds at most one of these locks at a time.

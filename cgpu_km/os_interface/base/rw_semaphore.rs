@@ -9,7 +9,10 @@ use super::extra;
 use kernel::{
     error::to_result,
     prelude::*,
-    types::{NotThreadSafe, Opaque},
+    types::{
+        NotThreadSafe,
+        Opaque, //
+    }, //
 };
 
 /// Such a lock. It guards what the driver does, so there is no data in it.

@@ -2,13 +2,19 @@
 //! Kernel threads, and sleeping in one until a moment or until somebody wakes it.
 
 use super::extra;
-use core::ptr::{null_mut, NonNull};
+use core::ptr::{
+    null_mut,
+    NonNull, //
+};
 use kernel::{
     bindings,
     error::from_err_ptr,
     new_spinlock,
     prelude::*,
-    sync::{Arc, SpinLock},
+    sync::{
+        Arc,
+        SpinLock, //
+    }, //
 };
 
 /// The work of a thread.

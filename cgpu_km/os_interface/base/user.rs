@@ -8,7 +8,10 @@
 use crate::proxy::UserAddr;
 use kernel::{
     prelude::*,
-    uaccess::{UserPtr, UserSlice},
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    }, //
 };
 
 impl UserAddr {

@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Mappings in a program's memory under their lock, the entries of their page tables, and faults.
 
-use super::{extra, frame::Frame};
+use super::{
+    extra,
+    frame::Frame, //
+};
 use core::{
     marker::PhantomData,
     mem::MaybeUninit,
-    ops::{ControlFlow, Deref},
-    ptr::NonNull,
+    ops::{
+        ControlFlow,
+        Deref, //
+    },
+    ptr::NonNull, //
 };
 use kernel::{
-    bindings, error::to_result, mm::MmWithUser, page::Page, prelude::*, task::CurrentTask,
+    bindings,
+    error::to_result,
+    mm::MmWithUser,
+    page::Page,
+    prelude::*,
+    task::CurrentTask, //
 };
 
 /// The address space of the current task; `None` for a kernel thread that borrows none. (The kernel

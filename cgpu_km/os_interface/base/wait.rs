@@ -5,7 +5,13 @@
 //! wait, though: CUDA programs do not expect `EINTR` from their ioctls.
 
 use super::extra;
-use kernel::{bindings, error::to_result, prelude::*, sync::Arc, types::Opaque};
+use kernel::{
+    bindings,
+    error::to_result,
+    prelude::*,
+    sync::Arc,
+    types::Opaque, //
+};
 
 /// A count of free places, handed out in the order of asking.
 #[pin_data]

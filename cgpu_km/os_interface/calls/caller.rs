@@ -3,18 +3,38 @@
 
 use super::{
     descriptor::Descriptor,
-    worker::{CallRoute, DriverCall},
+    worker::{
+        CallRoute,
+        DriverCall, //
+    }, //
 };
 use crate::{
     os_interface::{
-        base::{extra, one_file},
+        base::{
+            extra,
+            one_file, //
+        },
         driver::backing_file::BackingFile,
-        scratch::{lease::Lease, recent::Recent},
+        scratch::{
+            lease::Lease,
+            recent::Recent, //
+        }, //
     },
-    proxy::{Part, UserAddr},
+    proxy::{
+        Part,
+        UserAddr, //
+    }, //
 };
-use core::{marker::PhantomData, ptr::NonNull};
-use kernel::{bindings, error::to_result, prelude::*, types::NotThreadSafe};
+use core::{
+    marker::PhantomData,
+    ptr::NonNull, //
+};
+use kernel::{
+    bindings,
+    error::to_result,
+    prelude::*,
+    types::NotThreadSafe, //
+};
 
 /// The calling task, inside an ioctl on a proxied file.
 pub struct Caller<'a> {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A number in the parameters of a call that stands for a file.
 
-use crate::{os_interface::base::file_ref::FileRef, proxy::Part};
+use crate::{
+    os_interface::base::file_ref::FileRef,
+    proxy::Part, //
+};
 
 /// A number in the parameters of a call, 32 bits wide, that is to stand for a file.
 #[derive(Clone, Copy)]

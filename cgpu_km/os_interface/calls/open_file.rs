@@ -4,16 +4,25 @@
 use super::caller::forward_always;
 use crate::{
     os_interface::{
-        base::{extra, file_ref::FileRef},
-        driver::backing_file::BackingFile,
+        base::{
+            extra,
+            file_ref::FileRef, //
+        },
+        driver::backing_file::BackingFile, //
     },
-    proxy::Part,
+    proxy::Part, //
 };
 use core::ptr::NonNull;
 use kernel::{
-    bindings, new_mutex, new_spinlock,
+    bindings,
+    new_mutex,
+    new_spinlock,
     prelude::*,
-    sync::{Arc, Mutex, SpinLock},
+    sync::{
+        Arc,
+        Mutex,
+        SpinLock, //
+    }, //
 };
 
 /// An open proxied file, as long as it is open. Does not keep it open.

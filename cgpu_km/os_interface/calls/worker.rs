@@ -25,26 +25,45 @@
 use super::descriptor::Descriptor;
 use crate::os_interface::{
     base::{
-        creds::{self, Reduced},
+        creds::{
+            self,
+            Reduced, //
+        },
         extra,
         file_ref::FileRef,
         one_file,
-        thread::{Thread, ThreadPriority, ThreadTask},
-        wait::Completion,
+        thread::{
+            Thread,
+            ThreadPriority,
+            ThreadTask, //
+        },
+        wait::Completion, //
     },
     driver::backing_file::BackingFile,
-    scratch::lease::Lease,
+    scratch::lease::Lease, //
 };
 use core::ptr::NonNull;
 use kernel::{
-    bindings, impl_list_arc_safe, impl_list_item,
-    list::{List, ListArc, ListLinks},
-    new_condvar, new_spinlock,
+    bindings,
+    impl_list_arc_safe,
+    impl_list_item,
+    list::{
+        List,
+        ListArc,
+        ListLinks, //
+    },
+    new_condvar,
+    new_spinlock,
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
-        Arc, CondVar, SpinLock,
-    },
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        CondVar,
+        SpinLock, //
+    }, //
 };
 
 /// Which task makes a call into the driver.

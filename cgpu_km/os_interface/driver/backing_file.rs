@@ -7,9 +7,20 @@
 //! keeps both alive, and the worker holds it up as the decoy that the driver looks for.
 
 use super::vm_tables::VmTables;
-use crate::os_interface::base::{extra, file_ref::InstalledFile};
-use core::{fmt, ptr::NonNull};
-use kernel::{bindings, error::from_err_ptr, prelude::*, sync::Arc};
+use crate::os_interface::base::{
+    extra,
+    file_ref::InstalledFile, //
+};
+use core::{
+    fmt,
+    ptr::NonNull, //
+};
+use kernel::{
+    bindings,
+    error::from_err_ptr,
+    prelude::*,
+    sync::Arc, //
+};
 
 /// The number of a character device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The functions of the driver's interface for other kernel modules, and one call of it.
 
-use crate::nvidia::{nvos::nvos33, rmapi};
-use core::{marker::PhantomData, mem::offset_of, ptr::null_mut};
+use crate::nvidia::{
+    nvos::nvos33,
+    rmapi, //
+};
+use core::{
+    marker::PhantomData,
+    mem::offset_of,
+    ptr::null_mut, //
+};
 use kernel::prelude::*;
 
 /// `nvidia_modeset_rm_ops_t` (nv-modeset-interface.h), the same in all branches but for arguments

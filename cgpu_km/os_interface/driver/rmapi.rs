@@ -15,34 +15,79 @@
 
 use super::{
     backing_file::BackingFile,
-    operations::{Aligned, MappingSlot, RmOperations},
+    operations::{
+        Aligned,
+        MappingSlot,
+        RmOperations, //
+    }, //
 };
 use crate::{
     nvidia::{
         fb,
-        handle::{ClientHandle, ControlCmd, ObjectHandle},
-        nvos::{nvos00, nvos21, nvos33, nvos54, nvos64},
-        params::{self, fb_get_info, nv0080, nv2080, perf_boost, preempt, timeslice, usermode},
-        rmapi::{self, disable_channels, UnseenParams},
+        handle::{
+            ClientHandle,
+            ControlCmd,
+            ObjectHandle, //
+        },
+        nvos::{
+            nvos00,
+            nvos21,
+            nvos33,
+            nvos54,
+            nvos64, //
+        },
+        params::{
+            self,
+            fb_get_info,
+            nv0080,
+            nv2080,
+            perf_boost,
+            preempt,
+            timeslice,
+            usermode, //
+        },
+        rmapi::{
+            self,
+            disable_channels,
+            UnseenParams, //
+        },
         samples::SampleLayout,
         status::NvStatus,
         tables::Tables,
         version::Branch,
-        wire::Field,
+        wire::Field, //
     },
     os_interface::{
-        base::{extra, frame::Frame, log::pr_warn},
-        gate::doorbell::{Doorbell, PAGES},
+        base::{
+            extra,
+            frame::Frame,
+            log::pr_warn, //
+        },
+        gate::doorbell::{
+            Doorbell,
+            PAGES, //
+        }, //
     },
     policy::{
-        sched::{RmName, Sample},
-        BoostCall, ProcessId,
+        sched::{
+            RmName,
+            Sample, //
+        },
+        BoostCall,
+        ProcessId, //
     },
-    proxy::{Part, PointerAt},
-    store::List,
+    proxy::{
+        Part,
+        PointerAt, //
+    },
+    store::List, //
 };
 use core::ptr::null_mut;
-use kernel::{alloc::KVVec, prelude::*, sync::Arc};
+use kernel::{
+    alloc::KVVec,
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Why there is no [`KernelClient`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,15 +9,29 @@
 //! written whole, and in the order of the calls.
 
 use super::backing_file::BackingFile;
-use crate::os_interface::base::{extra, frame::Frame, vma::look_at};
-use core::{ops::ControlFlow, ptr::NonNull};
+use crate::os_interface::base::{
+    extra,
+    frame::Frame,
+    vma::look_at, //
+};
+use core::{
+    ops::ControlFlow,
+    ptr::NonNull, //
+};
 use kernel::{
     bindings,
     error::from_err_ptr,
-    page::{Page, PAGE_SIZE},
+    page::{
+        Page,
+        PAGE_SIZE, //
+    },
     prelude::*,
-    sync::atomic::{Acquire, Atomic, Release},
-    types::Opaque,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Release, //
+    },
+    types::Opaque, //
 };
 
 /// How old a shadow can be, milliseconds. The driver's own page is made anew once a second at most.

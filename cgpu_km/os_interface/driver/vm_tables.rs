@@ -8,9 +8,16 @@
 
 use crate::os_interface::base::{
     extra,
-    vma::{FaultHandler, LockedVma},
+    vma::{
+        FaultHandler,
+        LockedVma, //
+    }, //
 };
-use kernel::{bindings, prelude::*, sync::SetOnce};
+use kernel::{
+    bindings,
+    prelude::*,
+    sync::SetOnce, //
+};
 
 /// How many kinds of mappings a file can have. UVM has four: managed memory, semaphore pools,
 /// device memory for peers, and disabled ones. A GPU's files have one, behind three guards. Threads

@@ -24,31 +24,52 @@
 //! driver; the file holds this module through the owner of its operations.
 
 use super::{
-    opening::{NodeSide, OwnMappings, OwnedFile},
+    opening::{
+        NodeSide,
+        OwnMappings,
+        OwnedFile, //
+    },
     registers,
-    session::{release, session, Endpoint, FileSession},
-    vm_operations::make,
+    session::{
+        release,
+        session,
+        Endpoint,
+        FileSession, //
+    },
+    vm_operations::make, //
 };
 use crate::{
     os_interface::{
         base::{
-            creds::{self, KeptCreds},
+            creds::{
+                self,
+                KeptCreds, //
+            },
             extra,
-            vma::NewVma,
+            vma::NewVma, //
         },
-        calls::{caller::Caller, open_file::OpenFile},
+        calls::{
+            caller::Caller,
+            open_file::OpenFile, //
+        },
         driver::backing_file::BackingFile,
         gate::GatedFile,
-        scratch::recent::Recent,
+        scratch::recent::Recent, //
     },
-    proxy::UserAddr,
+    proxy::UserAddr, //
 };
-use core::{mem::MaybeUninit, ptr::NonNull};
+use core::{
+    mem::MaybeUninit,
+    ptr::NonNull, //
+};
 use kernel::{
     bindings,
-    error::{from_result, to_result},
+    error::{
+        from_result,
+        to_result, //
+    },
     prelude::*,
-    sync::Arc,
+    sync::Arc, //
 };
 
 /// Opens `filp`, a file of the node that `inode` is, as a proxied file of `endpoint`: what the

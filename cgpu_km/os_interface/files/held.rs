@@ -5,10 +5,17 @@
 //! check and the driver, the file is held, and the task makes the call with a [descriptor
 //! table](crate::os_interface::base::one_file) in which there is this file alone.
 
-use super::session::{is_of, session, Endpoint};
+use super::session::{
+    is_of,
+    session,
+    Endpoint, //
+};
 use crate::os_interface::{
     base::file_ref::FileRef,
-    calls::{caller::Caller, descriptor::Descriptor},
+    calls::{
+        caller::Caller,
+        descriptor::Descriptor, //
+    }, //
 };
 use core::marker::PhantomData;
 

@@ -12,8 +12,16 @@
 
 use super::opening::OwnedFile;
 use crate::os_interface::base::extra;
-use core::{mem::MaybeUninit, ptr::NonNull};
-use kernel::{bindings, error::to_result, prelude::*, types::Opaque};
+use core::{
+    mem::MaybeUninit,
+    ptr::NonNull, //
+};
+use kernel::{
+    bindings,
+    error::to_result,
+    prelude::*,
+    types::Opaque, //
+};
 
 /// The queue in which the late ends of all tenants are. While the module is loaded there is one.
 pub struct LateQueue(());

@@ -6,11 +6,14 @@ use crate::{
         base::{
             extra,
             frame::Frame,
-            vma::{LockedVma, NewVma},
+            vma::{
+                LockedVma,
+                NewVma, //
+            }, //
         },
-        driver::shared_page::ShownPage,
+        driver::shared_page::ShownPage, //
     },
-    proxy::UserAddr,
+    proxy::UserAddr, //
 };
 use core::ops::ControlFlow;
 use kernel::page::PAGE_SIZE;

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A file while it is opened or closed, when nobody else can see it.
 
-use crate::os_interface::{base::extra, driver::backing_file::BackingFile};
+use crate::os_interface::{
+    base::extra,
+    driver::backing_file::BackingFile, //
+};
 use core::ptr::NonNull;
-use kernel::{bindings, prelude::*};
+use kernel::{
+    bindings,
+    prelude::*, //
+};
 
 /// The node of a file before the file became one of the driver's.
 ///

@@ -9,10 +9,13 @@
 
 use crate::{
     os_interface::{
-        base::{errand::run_through, extra},
-        calls::caller::Caller,
+        base::{
+            errand::run_through,
+            extra, //
+        },
+        calls::caller::Caller, //
     },
-    proxy::UserAddr,
+    proxy::UserAddr, //
 };
 use kernel::prelude::*;
 

@@ -40,15 +40,24 @@
 
 use super::{
     mapping::ProgramMapping,
-    session::{session, Endpoint},
-    vm_operations::make,
+    session::{
+        session,
+        Endpoint, //
+    },
+    vm_operations::make, //
 };
 use crate::os_interface::base::{
     extra,
-    vma::{Holds, NewVma},
+    vma::{
+        Holds,
+        NewVma, //
+    }, //
 };
 use core::ptr::NonNull;
-use kernel::{bindings, prelude::*};
+use kernel::{
+    bindings,
+    prelude::*, //
+};
 
 /// Has the driver make a mapping that the kernel has entered, so that it can be found by the file.
 ///

@@ -5,22 +5,54 @@
 //! own table of operations instead, so it is found from `f_op`: no lookup, no lock.
 
 use super::{
-    late::{is_late, LateEnds, LateRest, LeftFile},
-    mapping::{CopiedBy, Pages, ProgramMapping, Shown, Unmapped},
-    opening::{NodeSide, OwnMappings, OwnedFile},
+    late::{
+        is_late,
+        LateEnds,
+        LateRest,
+        LeftFile, //
+    },
+    mapping::{
+        CopiedBy,
+        Pages,
+        ProgramMapping,
+        Shown,
+        Unmapped, //
+    },
+    opening::{
+        NodeSide,
+        OwnMappings,
+        OwnedFile, //
+    }, //
 };
 use crate::{
     os_interface::{
-        base::{creds::KeptCreds, extra},
-        calls::{caller::Caller, open_file::OpenFile},
+        base::{
+            creds::KeptCreds,
+            extra, //
+        },
+        calls::{
+            caller::Caller,
+            open_file::OpenFile, //
+        },
         driver::backing_file::BackingFile,
-        gate::{doorbell::Doorbell, Gate, GatedFile},
-        scratch::recent::Recent,
+        gate::{
+            doorbell::Doorbell,
+            Gate,
+            GatedFile, //
+        },
+        scratch::recent::Recent, //
     },
-    proxy::UserAddr,
+    proxy::UserAddr, //
 };
-use core::{mem::MaybeUninit, ptr::NonNull};
-use kernel::{bindings, prelude::*, sync::Arc};
+use core::{
+    mem::MaybeUninit,
+    ptr::NonNull, //
+};
+use kernel::{
+    bindings,
+    prelude::*,
+    sync::Arc, //
+};
 
 /// The object behind a node.
 pub trait Endpoint: Send + Sync + 'static {

@@ -3,18 +3,27 @@
 
 use super::{
     mapping::ProgramMapping,
-    session::{session, Endpoint},
+    session::{
+        session,
+        Endpoint, //
+    }, //
 };
 use crate::os_interface::{
-    base::{extra, file_ref::FileRef},
-    calls::caller::Caller,
+    base::{
+        extra,
+        file_ref::FileRef, //
+    },
+    calls::caller::Caller, //
 };
 use core::ptr::NonNull;
 use kernel::{
     bindings,
     error::to_result,
     prelude::*,
-    time::{Instant, Monotonic},
+    time::{
+        Instant,
+        Monotonic, //
+    }, //
 };
 
 /// In so little time a GPU touches too little of a new mapping to bring all of it to host memory: a

@@ -36,20 +36,47 @@
 //! writing: they must not touch the program's memory, nor wait for anybody who does.
 
 use super::{
-    mapping::{CopiedBy, Pages, ProgramMapping, Shown, Unmapped},
-    session::{session, Endpoint, FileSession},
-    settle::settle_later,
+    mapping::{
+        CopiedBy,
+        Pages,
+        ProgramMapping,
+        Shown,
+        Unmapped, //
+    },
+    session::{
+        session,
+        Endpoint,
+        FileSession, //
+    },
+    settle::settle_later, //
 };
 use crate::os_interface::{
     base::{
-        creds, extra,
-        vma::{CopiedVma, FaultHandler, Holds, LockedVma, NewVma, PageFault},
+        creds,
+        extra,
+        vma::{
+            CopiedVma,
+            FaultHandler,
+            Holds,
+            LockedVma,
+            NewVma,
+            PageFault, //
+        }, //
     },
-    driver::vm_tables::{Guard, VmTable},
-    gate::{self, GatedFile},
+    driver::vm_tables::{
+        Guard,
+        VmTable, //
+    },
+    gate::{
+        self,
+        GatedFile, //
+    }, //
 };
 use core::ptr::NonNull;
-use kernel::{bindings, prelude::*};
+use kernel::{
+    bindings,
+    prelude::*, //
+};
 
 /// A mapping that the driver has just made, of a file of ours.
 struct MadeMapping<'a, E: Endpoint> {

@@ -6,16 +6,23 @@
 //! next file of the list, and takes the pages out of that one without it. A file that is closed
 //! meanwhile waits for that.
 
-use crate::os_interface::base::{extra, wait::Semaphore};
+use crate::os_interface::base::{
+    extra,
+    wait::Semaphore, //
+};
 use core::ptr::NonNull;
 use kernel::{
     alloc::KVVec,
-    bindings, new_spinlock,
+    bindings,
+    new_spinlock,
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
-        SpinLock,
-    },
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        SpinLock, //
+    }, //
 };
 
 /// The files of a gate.

@@ -6,7 +6,10 @@
 
 #![no_std]
 
-use core::fmt::{self, Write};
+use core::fmt::{
+    self,
+    Write, //
+};
 
 extern "C" {
     fn cgpu_shim_log(warns: bool, line: *const u8, length: usize);

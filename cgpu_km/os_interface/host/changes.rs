@@ -7,10 +7,16 @@ use kernel::{
     new_poll_condvar,
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
-        poll::{PollCondVar, PollTable},
-        Arc,
-    },
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        poll::{
+            PollCondVar,
+            PollTable, //
+        },
+        Arc, //
+    }, //
 };
 
 /// Changes of one kind, which files can be polled for.

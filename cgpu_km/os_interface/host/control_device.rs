@@ -10,19 +10,30 @@
 //! command on it told the state last, or since it was opened.
 
 use super::changes::Changes;
-use crate::{os_interface::base::extra, proxy::UserAddr};
+use crate::{
+    os_interface::base::extra,
+    proxy::UserAddr, //
+};
 use core::ptr::NonNull;
 use kernel::{
-    bindings, container_of,
+    bindings,
+    container_of,
     error::to_result,
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
-        Arc,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
     },
-    types::Opaque,
+    types::Opaque, //
 };
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{
+    FromBytes,
+    Immutable,
+    IntoBytes, //
+};
 
 /// The implementation of the commands.
 pub trait Control: Send + Sync + 'static {

@@ -8,12 +8,23 @@
 //! drops a [`ProcFolder`] must hold no lock that a function of a [`TextFile`] takes.
 
 use super::control_device::is_host_admin;
-use crate::{os_interface::base::extra, proxy::UserAddr};
+use crate::{
+    os_interface::base::extra,
+    proxy::UserAddr, //
+};
 use core::{
     fmt,
-    ptr::{null_mut, NonNull},
+    ptr::{
+        null_mut,
+        NonNull, //
+    }, //
 };
-use kernel::{bindings, prelude::*, sync::Arc, types::ForeignOwnable};
+use kernel::{
+    bindings,
+    prelude::*,
+    sync::Arc,
+    types::ForeignOwnable, //
+};
 
 /// Longest text that can be written to a file, bytes.
 const STORE_MAX: usize = 64;

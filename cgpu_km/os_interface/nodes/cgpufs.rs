@@ -25,10 +25,19 @@ use super::devices::encoded;
 use crate::os_interface::{
     base::extra,
     driver::backing_file::DeviceNumber,
-    files::{file_operations::open_endpoint, session::Endpoint},
+    files::{
+        file_operations::open_endpoint,
+        session::Endpoint, //
+    }, //
 };
-use core::ptr::{null_mut, NonNull};
-use entry::{make, unmake};
+use core::ptr::{
+    null_mut,
+    NonNull, //
+};
+use entry::{
+    make,
+    unmake, //
+};
 use kernel::{
     bindings,
     error::to_result,
@@ -36,10 +45,17 @@ use kernel::{
     prelude::*,
     str::CString,
     sync::{
-        atomic::{Acquire, Atomic, Full, Relaxed, Release},
-        Arc, Mutex,
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed,
+            Release, //
+        },
+        Arc,
+        Mutex, //
     },
-    types::ForeignOwnable,
+    types::ForeignOwnable, //
 };
 
 /// Mode of a proxy node.

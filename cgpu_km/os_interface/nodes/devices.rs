@@ -12,16 +12,26 @@
 use crate::os_interface::{
     base::extra,
     driver::backing_file::DeviceNumber,
-    files::{file_operations::open_endpoint, session::Endpoint},
+    files::{
+        file_operations::open_endpoint,
+        session::Endpoint, //
+    }, //
 };
 use core::ptr::NonNull;
 use kernel::{
-    bindings, container_of,
-    error::{from_err_ptr, to_result},
+    bindings,
+    container_of,
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
     prelude::*,
     sync::Arc,
     types::Opaque,
-    xarray::{AllocKind, XArray},
+    xarray::{
+        AllocKind,
+        XArray, //
+    }, //
 };
 
 /// Minors of the region: all that one major number has.

@@ -2,16 +2,23 @@
 //! The scratch of the calling task's address space: found, or made and mapped.
 
 use super::{
-    pool::{Pool, PoolStage},
-    table, window,
+    pool::{
+        Pool,
+        PoolStage, //
+    },
+    table,
+    window, //
 };
 use kernel::{
     mm::MmWithUser,
     prelude::*,
     sync::{
-        atomic::{Acquire, Release},
-        Arc,
-    },
+        atomic::{
+            Acquire,
+            Release, //
+        },
+        Arc, //
+    }, //
 };
 
 /// The pool of `mm`, the current task's address space, and where its mapping is.

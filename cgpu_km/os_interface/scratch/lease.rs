@@ -4,30 +4,61 @@
 use super::{
     current::current,
     layout::{
-        CELLS, CELLS_AT, CELL_PAGES, CELL_STRIDE, PARTS_MAX, PART_MAX, POOL_BYTES, ROUND_PAGES,
-        SLOTS, SLOT_STRIDE,
+        CELLS,
+        CELLS_AT,
+        CELL_PAGES,
+        CELL_STRIDE,
+        PARTS_MAX,
+        PART_MAX,
+        POOL_BYTES,
+        ROUND_PAGES,
+        SLOTS,
+        SLOT_STRIDE, //
     },
-    place::{fits_cell, inside, place, pointer, put_back, shared_page, Alone, ScratchPlace},
+    place::{
+        fits_cell,
+        inside,
+        place,
+        pointer,
+        put_back,
+        shared_page,
+        Alone,
+        ScratchPlace, //
+    },
     pool::Pool,
     recent::Recent,
     slot::ScratchSlot,
-    window,
+    window, //
 };
 use crate::{
     nvidia::wire::points_into,
-    os_interface::base::{creds, extra, vma::memory_of, wait::Semaphore},
-    proxy::Part,
+    os_interface::base::{
+        creds,
+        extra,
+        vma::memory_of,
+        wait::Semaphore, //
+    },
+    proxy::Part, //
 };
-use core::{marker::PhantomData, ops::Range, ptr::null_mut};
+use core::{
+    marker::PhantomData,
+    ops::Range,
+    ptr::null_mut, //
+};
 use kernel::{
     bindings,
     page::PAGE_SIZE,
     prelude::*,
     sync::{
-        atomic::{Acquire, Relaxed, Release},
-        Arc, SetOnce,
+        atomic::{
+            Acquire,
+            Relaxed,
+            Release, //
+        },
+        Arc,
+        SetOnce, //
     },
-    types::NotThreadSafe,
+    types::NotThreadSafe, //
 };
 
 /// A slot of the current address space, for one call.

@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The places of a call's parts among its pages.
 
-use super::layout::{ALIGNMENT, CELL_PAGES};
-use crate::proxy::{Part, PointerAt};
-use kernel::{page::PAGE_SIZE, prelude::*};
+use super::layout::{
+    ALIGNMENT,
+    CELL_PAGES, //
+};
+use crate::proxy::{
+    Part,
+    PointerAt, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
 
 /// A place among the pages of a call.
 #[derive(Clone, Copy)]

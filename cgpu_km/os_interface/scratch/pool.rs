@@ -2,20 +2,29 @@
 //! The scratch of one address space: its slots, and where its mapping is.
 
 use super::{
-    layout::{SLOTS, SLOT_STRIDE},
-    slot::ScratchSlot,
+    layout::{
+        SLOTS,
+        SLOT_STRIDE, //
+    },
+    slot::ScratchSlot, //
 };
 use crate::os_interface::base::wait::Semaphore;
 use kernel::{
-    bindings, impl_list_arc_safe, impl_list_item,
+    bindings,
+    impl_list_arc_safe,
+    impl_list_item,
     list::ListLinks,
     mm::MmWithUser,
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Relaxed},
-        Mutex,
-    },
+        atomic::{
+            Acquire,
+            Atomic,
+            Relaxed, //
+        },
+        Mutex, //
+    }, //
 };
 use pin_init::init_array_from_fn;
 

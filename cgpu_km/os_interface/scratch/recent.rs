@@ -9,15 +9,25 @@
 //! [`table`](super::table). One whose mapping is gone stays here, with its pages, until the next
 //! call or the end of the file.
 
-use super::{current::current, pool::Pool};
-use core::ptr::{null_mut, NonNull};
+use super::{
+    current::current,
+    pool::Pool, //
+};
+use core::ptr::{
+    null_mut,
+    NonNull, //
+};
 use kernel::{
     mm::MmWithUser,
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Full},
-        Arc,
-    },
+        atomic::{
+            Acquire,
+            Atomic,
+            Full, //
+        },
+        Arc, //
+    }, //
 };
 
 /// One pool, or none.

@@ -1,17 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A slot of the scratch: the pages of one call at a time, and which of them are mapped.
 
-use super::layout::{ALL_CELLS, CELLS_AT, CELL_STRIDE, ROUND, SLOT_PAGES};
+use super::layout::{
+    ALL_CELLS,
+    CELLS_AT,
+    CELL_STRIDE,
+    ROUND,
+    SLOT_PAGES, //
+};
 use crate::os_interface::base::creds::KeptCreds;
-use core::{cell::UnsafeCell, ops::Range, ptr::null_mut};
+use core::{
+    cell::UnsafeCell,
+    ops::Range,
+    ptr::null_mut, //
+};
 use kernel::{
     bindings,
     page::Page,
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
-        SetOnce,
-    },
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        SetOnce, //
+    }, //
 };
 use pin_init::init_array_from_fn;
 

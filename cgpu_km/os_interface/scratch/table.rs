@@ -11,14 +11,22 @@ use crate::os_interface::base::extra;
 use core::ptr::null_mut;
 use kernel::{
     error::to_result,
-    list::{List, ListArc},
+    list::{
+        List,
+        ListArc, //
+    },
     mm::MmWithUser,
     new_spinlock,
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Release},
-        Arc, SpinLock,
-    },
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
+        Arc,
+        SpinLock, //
+    }, //
 };
 
 const SHARD_BITS: u32 = 6;

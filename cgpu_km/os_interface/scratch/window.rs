@@ -1,22 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The sealed mapping of a [`Pool`]: how it is made, and what the kernel calls for it.
 
-use super::{layout::POOL_BYTES, pool::Pool, slot::ScratchSlot, table};
+use super::{
+    layout::POOL_BYTES,
+    pool::Pool,
+    slot::ScratchSlot,
+    table, //
+};
 use crate::os_interface::base::{
     extra,
-    vma::{LockedVma, PageFault},
+    vma::{
+        LockedVma,
+        PageFault, //
+    }, //
 };
-use core::ptr::{null_mut, without_provenance_mut};
+use core::ptr::{
+    null_mut,
+    without_provenance_mut, //
+};
 use kernel::{
     bindings,
     error::from_err_ptr,
     mm::MmWithUser,
-    page::{Page, PAGE_SIZE},
+    page::{
+        Page,
+        PAGE_SIZE, //
+    },
     prelude::*,
     sync::{
-        atomic::{Relaxed, Release},
-        Arc,
-    },
+        atomic::{
+            Relaxed,
+            Release, //
+        },
+        Arc, //
+    }, //
 };
 
 /// Maps `pool` into the current task's address space, and gives the address.

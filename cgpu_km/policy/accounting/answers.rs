@@ -4,10 +4,18 @@
 use crate::{
     nvidia::{
         class::Kind,
-        handle::{ClientHandle, ObjectHandle},
-        params::DEFAULT_TIMESLICE_US,
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        },
+        params::DEFAULT_TIMESLICE_US, //
     },
-    policy::{accounting::Accounting, boost::Boost, event::RefusalCause, slots::Slot},
+    policy::{
+        accounting::Accounting,
+        boost::Boost,
+        event::RefusalCause,
+        slots::Slot, //
+    }, //
 };
 
 impl Accounting {

@@ -5,13 +5,29 @@ use crate::{
     policy::{
         accounting::Accounting,
         count::lower,
-        ids::{GpuId, ShareId},
+        ids::{
+            GpuId,
+            ShareId, //
+        },
         ledger::Ledger,
-        managed::{account, host_room, mode, order, put_out, room_beside, ManagedOrder},
-        managed_space::{Piece, PieceState, BLOCK, MOST_PIECES},
+        managed::{
+            account,
+            host_room,
+            mode,
+            order,
+            put_out,
+            room_beside,
+            ManagedOrder, //
+        },
+        managed_space::{
+            Piece,
+            PieceState,
+            BLOCK,
+            MOST_PIECES, //
+        }, //
     },
     store::List,
-    uapi::ManagedMode,
+    uapi::ManagedMode, //
 };
 
 impl Accounting {

@@ -4,20 +4,33 @@
 use crate::{
     nvidia::{
         class::Kind,
-        handle::{ClientHandle, ObjectHandle},
-        params::DEFAULT_TIMESLICE_US,
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        },
+        params::DEFAULT_TIMESLICE_US, //
     },
     policy::{
-        accounting::{objects::Likeness, Accounting},
+        accounting::{
+            objects::Likeness,
+            Accounting, //
+        },
         descriptor::Export,
-        event::{AllocDone, DescriptorPlaces, ExportTicket, ImportTicket, RefusalCause, Ticket},
+        event::{
+            AllocDone,
+            DescriptorPlaces,
+            ExportTicket,
+            ImportTicket,
+            RefusalCause,
+            Ticket, //
+        },
         file_costs::places,
         forest::is_scheduled,
         ids::ShareId,
-        slots::Slot,
+        slots::Slot, //
     },
     store::List,
-    uapi::Limited,
+    uapi::Limited, //
 };
 
 /// The limits that an object behind a descriptor counts against: the driver duplicates it into a

@@ -5,19 +5,29 @@ use crate::{
     nvidia::{
         capability::Capabilities,
         class::Kind,
-        handle::{ClientHandle, ObjectHandle},
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        }, //
     },
     policy::{
         accounting::Accounting,
         audit::AuditRecord,
         boost::Boost,
-        ids::{FileId, GpuId, ProcessId},
+        ids::{
+            FileId,
+            GpuId,
+            ProcessId, //
+        },
         ledger::Ledger,
         object::Object,
         quota::LimitView,
-        share_view::{FbView, ShareView},
+        share_view::{
+            FbView,
+            ShareView, //
+        }, //
     },
-    uapi::Limited,
+    uapi::Limited, //
 };
 
 /// An object that a call names, or below which it makes another one: where it is.

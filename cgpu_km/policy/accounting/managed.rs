@@ -6,20 +6,54 @@ use crate::{
         accounting::Accounting,
         count::Change,
         event::RefusalCause,
-        fixed_ranges::{FixedEnd, FixedKind, LARGEST_POOL, MOST_POOLS},
-        ids::{FileId, GpuId},
+        fixed_ranges::{
+            FixedEnd,
+            FixedKind,
+            LARGEST_POOL,
+            MOST_POOLS, //
+        },
+        ids::{
+            FileId,
+            GpuId, //
+        },
         ledgers::NoSuchShare,
         managed::{
-            account, change_of, grant, host_room, ledgers_of, mode, order, put_out, room_beside,
-            Admission, ManagedOrder, ManagedTouch, Run, Tell, MOST_PROMPT,
+            account,
+            change_of,
+            grant,
+            host_room,
+            ledgers_of,
+            mode,
+            order,
+            put_out,
+            room_beside,
+            Admission,
+            ManagedOrder,
+            ManagedTouch,
+            Run,
+            Tell,
+            MOST_PROMPT, //
         },
-        managed_space::{ManagedWish, Piece, PieceState, Tally, MOST_OF_PROGRAM, MOST_PIECES},
+        managed_space::{
+            ManagedWish,
+            Piece,
+            PieceState,
+            Tally,
+            MOST_OF_PROGRAM,
+            MOST_PIECES, //
+        },
         range_groups::GROUP_STRUCT,
         span::last_of,
-        splits::SPLIT_STRUCT,
+        splits::SPLIT_STRUCT, //
     },
-    store::{Exhausted, List},
-    uapi::{Limited, ManagedMode},
+    store::{
+        Exhausted,
+        List, //
+    },
+    uapi::{
+        Limited,
+        ManagedMode, //
+    }, //
 };
 
 /// A range of UVM's own that the driver is being asked for. It must be handed back to

@@ -2,18 +2,36 @@
 //! The accounting of one tenant: what is mapped through UVM.
 
 use crate::{
-    nvidia::{class::Kind, memory::PageSize},
+    nvidia::{
+        class::Kind,
+        memory::PageSize, //
+    },
     policy::{
         accounting::Accounting,
         count::Change,
-        event::{Map, MapTicket, RefusalCause, RmMap, RmMapTicket},
-        gpu_mapping::{FoundMapping, Gone},
-        ids::{GpuId, ShareId},
+        event::{
+            Map,
+            MapTicket,
+            RefusalCause,
+            RmMap,
+            RmMapTicket, //
+        },
+        gpu_mapping::{
+            FoundMapping,
+            Gone, //
+        },
+        ids::{
+            GpuId,
+            ShareId, //
+        },
         ledger::TablesRoom,
         paging::tables_of,
         slots::Slot,
-        span::{last_of, Span},
-    },
+        span::{
+            last_of,
+            Span, //
+        }, //
+    }, //
 };
 
 impl Accounting {

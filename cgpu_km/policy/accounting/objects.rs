@@ -4,22 +4,50 @@
 use crate::{
     nvidia::{
         class::Kind,
-        handle::{ClassId, ClientHandle, ObjectHandle},
-        memory::PageSize,
+        handle::{
+            ClassId,
+            ClientHandle,
+            ObjectHandle, //
+        },
+        memory::PageSize, //
     },
     policy::{
         accounting::Accounting,
-        channel_limit::{ChannelUnit, EngineKind, TakenIds},
+        channel_limit::{
+            ChannelUnit,
+            EngineKind,
+            TakenIds, //
+        },
         demand::Demand,
-        event::{Alloc, AllocDone, FreeTicket, RefusalCause, Ticket},
+        event::{
+            Alloc,
+            AllocDone,
+            FreeTicket,
+            RefusalCause,
+            Ticket, //
+        },
         forest::is_scheduled,
-        ids::{FileId, GpuId, ShareId},
+        ids::{
+            FileId,
+            GpuId,
+            ShareId, //
+        },
         ledger::Claim,
-        object::{Object, ObjectLife, Preemption},
-        overhead::{CHANNEL, OTHER_GROUP},
-        slots::{Ref, Slot},
+        object::{
+            Object,
+            ObjectLife,
+            Preemption, //
+        },
+        overhead::{
+            CHANNEL,
+            OTHER_GROUP, //
+        },
+        slots::{
+            Ref,
+            Slot, //
+        }, //
     },
-    store::Exhausted,
+    store::Exhausted, //
 };
 
 /// Bytes of a channel's control page (`NV_RAMUSERD_CHAN_SIZE`, dev_ram.h).

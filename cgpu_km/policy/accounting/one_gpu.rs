@@ -20,14 +20,20 @@
 use crate::{
     nvidia::{
         class::Kind,
-        handle::{ClientHandle, ObjectHandle},
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        }, //
     },
     policy::{
         accounting::Accounting,
-        event::{RefusalCause, RmMapTicket},
-        slots::Slot,
+        event::{
+            RefusalCause,
+            RmMapTicket, //
+        },
+        slots::Slot, //
     },
-    uapi::Limited,
+    uapi::Limited, //
 };
 
 impl Accounting {

@@ -2,8 +2,11 @@
 //! The accounting of one tenant: what its programs have of files and mappings.
 
 use crate::{
-    policy::{accounting::Accounting, ids::GpuId},
-    uapi::Limited,
+    policy::{
+        accounting::Accounting,
+        ids::GpuId, //
+    },
+    uapi::Limited, //
 };
 
 impl Accounting {

@@ -3,8 +3,13 @@
 
 use crate::{
     nvidia::handle::ClientHandle,
-    policy::{accounting::Accounting, event::RefusalCause, ids::FileId, os_events::KeyState},
-    uapi::Limited,
+    policy::{
+        accounting::Accounting,
+        event::RefusalCause,
+        ids::FileId,
+        os_events::KeyState, //
+    },
+    uapi::Limited, //
 };
 
 impl Accounting {

@@ -5,16 +5,26 @@ use crate::{
     nvidia::{
         capability::GRAPHICS,
         class::Kind,
-        handle::{ClientHandle, ObjectHandle},
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        }, //
     },
     policy::{
         accounting::Accounting,
-        event::{PreemptionOrder, RefusalCause, Ticket},
+        event::{
+            PreemptionOrder,
+            RefusalCause,
+            Ticket, //
+        },
         forest::is_scheduled,
         ids::ShareId,
-        object::{Object, Preemption},
-        slots::Slot,
-    },
+        object::{
+            Object,
+            Preemption, //
+        },
+        slots::Slot, //
+    }, //
 };
 
 impl Accounting {

@@ -6,9 +6,14 @@ use crate::{
         accounting::Accounting,
         event::RefusalCause,
         ids::FileId,
-        ranges::{Going, RangeEnd, RangeTicket, RANGE_STRUCT},
+        ranges::{
+            Going,
+            RangeEnd,
+            RangeTicket,
+            RANGE_STRUCT, //
+        }, //
     },
-    uapi::Limited,
+    uapi::Limited, //
 };
 
 impl Accounting {

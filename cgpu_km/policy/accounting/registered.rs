@@ -4,14 +4,26 @@
 use crate::{
     nvidia::{
         class::Kind,
-        handle::{ClientHandle, ObjectHandle},
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        }, //
     },
     policy::{
         accounting::Accounting,
-        event::{RefusalCause, RegisterTicket},
-        ids::{FileId, GpuId},
-        registered::{FoundChannel, Registered},
-    },
+        event::{
+            RefusalCause,
+            RegisterTicket, //
+        },
+        ids::{
+            FileId,
+            GpuId, //
+        },
+        registered::{
+            FoundChannel,
+            Registered, //
+        }, //
+    }, //
 };
 
 impl Accounting {

@@ -9,18 +9,25 @@
 use crate::{
     nvidia::{
         class::Kind,
-        handle::{ClientHandle, ObjectHandle},
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        }, //
     },
     policy::{
         accounting::Accounting,
-        event::{FreeTicket, RefusalCause, Ticket},
+        event::{
+            FreeTicket,
+            RefusalCause,
+            Ticket, //
+        },
         forest::is_scheduled,
         ids::FileId,
         ledgers::Ledgers,
         object::Object,
-        slots::Slot,
+        slots::Slot, //
     },
-    uapi::Limited,
+    uapi::Limited, //
 };
 
 /// A part of an object takes BAR1, if it is video memory, of which `counted` bytes count already.

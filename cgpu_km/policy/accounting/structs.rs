@@ -4,10 +4,15 @@
 
 use crate::{
     policy::{
-        accounting::Accounting, event::RefusalCause, file_costs::SPACE_STRUCT, ids::FileId,
-        range_groups::GROUP_STRUCT, span::last_of, splits::SPLIT_STRUCT,
+        accounting::Accounting,
+        event::RefusalCause,
+        file_costs::SPACE_STRUCT,
+        ids::FileId,
+        range_groups::GROUP_STRUCT,
+        span::last_of,
+        splits::SPLIT_STRUCT, //
     },
-    uapi::Limited,
+    uapi::Limited, //
 };
 
 const HOST: Limited = Limited::HostMemory;

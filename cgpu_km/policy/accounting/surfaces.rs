@@ -5,14 +5,25 @@ use crate::{
     nvidia::{
         class::Kind,
         control::Binding,
-        handle::{ClientHandle, ObjectHandle},
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        }, //
     },
     policy::{
-        accounting::{objects::Likeness, Accounting},
-        event::{Alloc, RefusalCause, RmMapTicket, Ticket},
-        object::ObjectLife,
+        accounting::{
+            objects::Likeness,
+            Accounting, //
+        },
+        event::{
+            Alloc,
+            RefusalCause,
+            RmMapTicket,
+            Ticket, //
+        },
+        object::ObjectLife, //
     },
-    uapi::Limited,
+    uapi::Limited, //
 };
 
 /// The most memory of a surface of semaphores. The driver maps all of it for the kernel, and writes

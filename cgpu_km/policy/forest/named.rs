@@ -5,13 +5,22 @@ use super::Forest;
 use crate::{
     nvidia::{
         class::Kind,
-        handle::{ClassId, ClientHandle, ObjectHandle},
+        handle::{
+            ClassId,
+            ClientHandle,
+            ObjectHandle, //
+        }, //
     },
     policy::{
         event::RefusalCause,
-        object::{key_of, Client, Object, ObjectLife},
-        slots::Slot,
-    },
+        object::{
+            key_of,
+            Client,
+            Object,
+            ObjectLife, //
+        },
+        slots::Slot, //
+    }, //
 };
 
 /// An object that a call names.

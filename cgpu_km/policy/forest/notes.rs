@@ -4,8 +4,13 @@
 use super::Forest;
 use crate::{
     nvidia::class::Kind,
-    policy::{count::lower, object::ObjectLife, slots::Slot, steps::step},
-    store::Exhausted,
+    policy::{
+        count::lower,
+        object::ObjectLife,
+        slots::Slot,
+        steps::step, //
+    },
+    store::Exhausted, //
 };
 
 impl Forest {

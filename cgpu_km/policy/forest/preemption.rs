@@ -13,16 +13,26 @@
 //! mode is set, as with CUDA, or the object is refused. Vulkan does it the other way round; it is
 //! let through where the tenant may have graphics.
 
-use super::{is_scheduled, Forest};
+use super::{
+    is_scheduled,
+    Forest, //
+};
 use crate::{
     nvidia::class::Kind,
     policy::{
-        event::{PreemptionOrder, RefusalCause},
-        object::{Object, ObjectLife, Preemption},
+        event::{
+            PreemptionOrder,
+            RefusalCause, //
+        },
+        object::{
+            Object,
+            ObjectLife,
+            Preemption, //
+        },
         slots::Slot,
-        steps::step,
+        steps::step, //
     },
-    store::Exhausted,
+    store::Exhausted, //
 };
 
 impl Forest {

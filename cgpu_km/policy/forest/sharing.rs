@@ -13,7 +13,11 @@
 use super::Forest;
 use crate::{
     nvidia::handle::ClientHandle,
-    policy::{count::lower, event::RefusalCause, slots::Slot},
+    policy::{
+        count::lower,
+        event::RefusalCause,
+        slots::Slot, //
+    }, //
 };
 
 impl Forest {

@@ -3,14 +3,21 @@
 
 use super::Forest;
 use crate::{
-    nvidia::handle::{ClientHandle, ObjectHandle},
+    nvidia::handle::{
+        ClientHandle,
+        ObjectHandle, //
+    },
     policy::{
         ids::FileId,
-        object::{key_of, Object, ObjectLife},
+        object::{
+            key_of,
+            Object,
+            ObjectLife, //
+        },
         slots::Slot,
-        steps::step,
+        steps::step, //
     },
-    store::Exhausted,
+    store::Exhausted, //
 };
 
 impl Forest {

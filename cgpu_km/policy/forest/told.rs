@@ -2,7 +2,10 @@
 //! The sizes of GPUs' memory that clients know.
 
 use super::Forest;
-use crate::{nvidia::handle::ClientHandle, policy::ids::ShareId};
+use crate::{
+    nvidia::handle::ClientHandle,
+    policy::ids::ShareId, //
+};
 
 impl Forest {
     /// The size that a client was last told a GPU's memory has, in KiB; 0: none.

@@ -2,7 +2,11 @@
 //! The ledger by itself: what is asked, given, and over.
 
 use super::*;
-use crate::policy::{channel_limit::ChannelUnit, ids::MAX_SHARES, ledgers::Ledgers};
+use crate::policy::{
+    channel_limit::ChannelUnit,
+    ids::MAX_SHARES,
+    ledgers::Ledgers, //
+};
 
 const MIB: u64 = 1 << 20;
 const GPU: GpuId = GpuId(0);

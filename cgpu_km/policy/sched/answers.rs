@@ -2,10 +2,14 @@
 //! The answer to the call that was made.
 
 use super::{
-    authority::{Action, CallError, RmName},
+    authority::{
+        Action,
+        CallError,
+        RmName, //
+    },
     fleet::SchedChannel,
     scheduler::Scheduler,
-    time::Nanos,
+    time::Nanos, //
 };
 use crate::uapi::Mode;
 

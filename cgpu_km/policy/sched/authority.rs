@@ -6,7 +6,10 @@
 //! container's programs have mapped). [`Mechanisms`] say which of these work on this driver and
 //! this GPU; the scheduler plans with what there is.
 
-use crate::nvidia::handle::{ClientHandle, ObjectHandle};
+use crate::nvidia::handle::{
+    ClientHandle,
+    ObjectHandle, //
+};
 
 /// An instance, by the number that it has for as long as the module is loaded (`N` of
 /// `/dev/cgpuN`).

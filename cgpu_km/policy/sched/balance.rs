@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The balance of an instance: the time that the GPU owes it.
 
-use super::time::{signed, Nanos};
+use super::time::{
+    signed,
+    Nanos, //
+};
 
 /// The time that an instance may still have of a turn, in nanoseconds; below 0 if it had too much.
 #[derive(Clone, Copy, Debug, Default)]

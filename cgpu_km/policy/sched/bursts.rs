@@ -12,10 +12,17 @@
 use super::{
     authority::InstanceId,
     instance::SchedInstance,
-    rules::{BURST_DEFAULT, WHOLE},
+    rules::{
+        BURST_DEFAULT,
+        WHOLE, //
+    },
     scheduler::Scheduler,
-    time::{portion, Nanos, MS},
-    turn::OpenWindow,
+    time::{
+        portion,
+        Nanos,
+        MS, //
+    },
+    turn::OpenWindow, //
 };
 use crate::uapi::Mode;
 

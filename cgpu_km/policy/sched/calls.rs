@@ -8,11 +8,24 @@
 //! all its groups each time, and nobody waits for that.
 
 use super::{
-    authority::{Action, Engine, Position, RmName, SWITCH_MAX},
-    fleet::{Fleet, SchedChannel, SchedGroup},
+    authority::{
+        Action,
+        Engine,
+        Position,
+        RmName,
+        SWITCH_MAX, //
+    },
+    fleet::{
+        Fleet,
+        SchedChannel,
+        SchedGroup, //
+    },
     instance::SchedInstance,
     scheduler::Scheduler,
-    time::{earlier, Nanos},
+    time::{
+        earlier,
+        Nanos, //
+    }, //
 };
 use crate::uapi::Mode;
 

@@ -2,11 +2,23 @@
 //! How GPU time is charged to instances, and the reports about a GPU and its instances.
 
 use super::{
-    authority::{InstanceId, Position},
-    instance::{ChannelsOn, SchedInstance},
+    authority::{
+        InstanceId,
+        Position, //
+    },
+    instance::{
+        ChannelsOn,
+        SchedInstance, //
+    },
     scheduler::Scheduler,
-    time::{portion, Nanos},
-    views::{GpuView, InstanceView},
+    time::{
+        portion,
+        Nanos, //
+    },
+    views::{
+        GpuView,
+        InstanceView, //
+    }, //
 };
 use crate::uapi::Mode;
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The costs of calls into the driver.
 
-use super::time::{Nanos, MS, US};
+use super::time::{
+    Nanos,
+    MS,
+    US, //
+};
 
 /// The costs of calls, and when they take effect. The figures were measured on one H200 with driver
 /// 580.159.04, under load.

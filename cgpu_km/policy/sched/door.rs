@@ -2,9 +2,12 @@
 //! The doorbells of an instance, as the scheduler knows them.
 
 use super::{
-    authority::{CallError, Position},
+    authority::{
+        CallError,
+        Position, //
+    },
     retry::Retry,
-    time::Nanos,
+    time::Nanos, //
 };
 
 /// A task of the instance at the gate.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Whether the driver's samples are worth reading.
 
-use super::time::{Nanos, MS};
+use super::time::{
+    Nanos,
+    MS, //
+};
 
 /// For how long an instance is doubted that was taken to have no work.
 const DOUBT_IF_IDLE: Nanos = 2000 * MS;

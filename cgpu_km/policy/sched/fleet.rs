@@ -2,17 +2,27 @@
 //! The instances of a GPU, their channel groups and channels, and what was done to each.
 
 use super::{
-    authority::{Engine, InstanceId, RmName},
-    instance::{SchedInstance, DEFAULT_SLICE_US},
+    authority::{
+        Engine,
+        InstanceId,
+        RmName, //
+    },
+    instance::{
+        SchedInstance,
+        DEFAULT_SLICE_US, //
+    },
     retry::Retry,
     time::Nanos,
     time_alone::SeenAtWork,
-    trials::SliceTrials,
+    trials::SliceTrials, //
 };
 use crate::{
     nvidia::handle::ClientHandle,
     policy::ProcessId,
-    store::{Exhausted, List},
+    store::{
+        Exhausted,
+        List, //
+    }, //
 };
 
 /// A channel group, or a channel that has none.

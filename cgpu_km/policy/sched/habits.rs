@@ -8,7 +8,11 @@
 //!
 //! All times here are of the GPU's time that the instance had: no silence counts while it is off.
 
-use super::time::{Nanos, MS, US};
+use super::time::{
+    Nanos,
+    MS,
+    US, //
+};
 
 /// The gap between launches that a new instance is taken to have.
 const FIRST_GAP: Nanos = 24 * MS;

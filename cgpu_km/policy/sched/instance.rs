@@ -2,16 +2,33 @@
 //! One instance of a GPU, as its scheduler knows it.
 
 use super::{
-    authority::{CallError, Engine, InstanceId, Mechanisms, Position},
+    authority::{
+        CallError,
+        Engine,
+        InstanceId,
+        Mechanisms,
+        Position, //
+    },
     balance::Balance,
-    door::{DoorState, Ring},
-    habits::{Habits, LONGEST_SILENCE},
+    door::{
+        DoorState,
+        Ring, //
+    },
+    habits::{
+        Habits,
+        LONGEST_SILENCE, //
+    },
     lag::Lag,
     rules::Terms,
-    time::{signed, Nanos, MS, US},
+    time::{
+        signed,
+        Nanos,
+        MS,
+        US, //
+    },
     trials::SliceTrials,
     usage::RecentUse,
-    views::Account,
+    views::Account, //
 };
 
 /// The time slice that the driver gives a channel group by default, in microseconds: 128 us times 2

@@ -5,7 +5,10 @@
 //! A program can make as many accesses as it likes: by system calls, say, which do not sleep. One
 //! tells all that the scheduler needs to know until the gate is moved.
 
-use super::time::{Nanos, MS};
+use super::time::{
+    Nanos,
+    MS, //
+};
 
 /// How long a further access tells nothing new while the gate stays as it is.
 const TOLD_AGAIN: Nanos = MS;

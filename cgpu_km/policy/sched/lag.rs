@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The lag of an instance: the service that it is owed because it left its share to others.
 
-use super::time::{signed, Nanos};
+use super::time::{
+    signed,
+    Nanos, //
+};
 
 /// The use that an instance makes of its lag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,12 @@ use super::{
     instance::SchedInstance,
     rules::WHOLE,
     scheduler::Scheduler,
-    time::{portion, signed, uneven, Nanos},
+    time::{
+        portion,
+        signed,
+        uneven,
+        Nanos, //
+    }, //
 };
 
 /// A turn grows to this many parts of its length for windows that are worth their calls.

@@ -2,13 +2,23 @@
 //! The plan: how the GPU is shared now, and what each instance should have because of that.
 
 use super::{
-    authority::{InstanceId, Position},
-    instance::{ChannelsOn, SchedInstance, DEFAULT_SLICE_US},
+    authority::{
+        InstanceId,
+        Position, //
+    },
+    instance::{
+        ChannelsOn,
+        SchedInstance,
+        DEFAULT_SLICE_US, //
+    },
     scheduler::Scheduler,
     time::Nanos,
-    time_alone::TimeAlone,
+    time_alone::TimeAlone, //
 };
-use crate::uapi::{Mode, Policy};
+use crate::uapi::{
+    Mode,
+    Policy, //
+};
 
 impl Scheduler {
     /// A doorbell was touched.

@@ -3,7 +3,10 @@
 
 use super::{
     authority::SWITCH_MAX,
-    time::{Nanos, MS},
+    time::{
+        Nanos,
+        MS, //
+    }, //
 };
 
 /// The pause after the first failure. It doubles with each further one.

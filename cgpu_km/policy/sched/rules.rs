@@ -2,8 +2,16 @@
 //! The shares that instances are entitled to: the rules of a GPU, the terms of an instance, and the
 //! shares that follow.
 
-use super::time::{Nanos, MS};
-use crate::uapi::{Period, Policy, BURST_MS_MAX, MAX_INSTANCES_PER_GPU};
+use super::time::{
+    Nanos,
+    MS, //
+};
+use crate::uapi::{
+    Period,
+    Policy,
+    BURST_MS_MAX,
+    MAX_INSTANCES_PER_GPU, //
+};
 
 /// The burst of a GPU for which the operator set none.
 pub const BURST_DEFAULT: Nanos = 200 * MS;

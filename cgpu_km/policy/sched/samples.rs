@@ -13,10 +13,16 @@ use super::{
     instance::SchedInstance,
     rules::Terms,
     scheduler::Scheduler,
-    time::{Nanos, MS},
-    time_alone::SeenAtWork,
+    time::{
+        Nanos,
+        MS, //
+    },
+    time_alone::SeenAtWork, //
 };
-use crate::{policy::ProcessId, uapi::Mode};
+use crate::{
+    policy::ProcessId,
+    uapi::Mode, //
+};
 
 /// The newest sample is not older than this.
 const PERIOD: Nanos = 170 * MS;

@@ -2,23 +2,44 @@
 //! The scheduler of one GPU: what it holds, and how it is told of what happens.
 
 use super::{
-    authority::{Action, CallError, InstanceId, Mechanisms, RmName, SWITCH_MAX},
+    authority::{
+        Action,
+        CallError,
+        InstanceId,
+        Mechanisms,
+        RmName,
+        SWITCH_MAX, //
+    },
     budget::WakeBudget,
     costs::Costs,
     doubt::Doubt,
-    fleet::{Fleet, NewChannel, Room},
+    fleet::{
+        Fleet,
+        NewChannel,
+        Room, //
+    },
     instance::SchedInstance,
     limit::CallLimit,
-    rules::{Misfit, Rules, Terms},
+    rules::{
+        Misfit,
+        Rules,
+        Terms, //
+    },
     stage::SliceStage,
     time::Nanos,
     time_alone::TimeAlone,
-    turn::GpuTurn,
+    turn::GpuTurn, //
 };
 use crate::{
     nvidia::handle::ClientHandle,
-    store::{Exhausted, List},
-    uapi::{Mode, Policy},
+    store::{
+        Exhausted,
+        List, //
+    },
+    uapi::{
+        Mode,
+        Policy, //
+    }, //
 };
 
 /// Something that happened.

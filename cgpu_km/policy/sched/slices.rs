@@ -23,11 +23,21 @@
 //! for a time, which doubles until they have lasted.
 
 use super::{
-    authority::{InstanceId, Position},
+    authority::{
+        InstanceId,
+        Position, //
+    },
     habits::Dense,
     instance::SchedInstance,
     scheduler::Scheduler,
-    time::{earlier, portion, signed, Nanos, MS, US},
+    time::{
+        earlier,
+        portion,
+        signed,
+        Nanos,
+        MS,
+        US, //
+    }, //
 };
 
 /// For how long all must have launched densely in their windows.

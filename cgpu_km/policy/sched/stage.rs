@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How far the GPU is on its way into time slices, and out of them.
 
-use super::{authority::InstanceId, time::Nanos};
+use super::{
+    authority::InstanceId,
+    time::Nanos, //
+};
 
 /// Whether there are slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

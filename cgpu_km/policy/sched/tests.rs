@@ -5,8 +5,11 @@
 
 use super::*;
 use crate::{
-    nvidia::handle::{ClientHandle, ObjectHandle},
-    policy::ProcessId,
+    nvidia::handle::{
+        ClientHandle,
+        ObjectHandle, //
+    },
+    policy::ProcessId, //
 };
 
 mod behaviour;

@@ -4,7 +4,10 @@
 
 use super::{
     authority::InstanceId,
-    time::{Nanos, MS},
+    time::{
+        Nanos,
+        MS, //
+    }, //
 };
 
 /// A shorter time has fewer samples than [`ENOUGH_TO_LEARN`], at six a second.

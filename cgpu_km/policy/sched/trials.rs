@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! When an instance may share by time slices again after they failed.
 
-use super::time::{Nanos, MS};
+use super::time::{
+    Nanos,
+    MS, //
+};
 
 /// How long slices are left alone after they failed; doubled at each further time.
 const HOLD_OFF: Nanos = 4000 * MS;

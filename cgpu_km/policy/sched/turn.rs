@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The turn that the GPU is in, and its window.
 
-use super::{authority::InstanceId, time::Nanos};
+use super::{
+    authority::InstanceId,
+    time::Nanos, //
+};
 
 /// A window that has begun: its holder has the GPU to itself.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,10 @@
 
 use super::{
     rules::WHOLE,
-    time::{portion, Nanos},
+    time::{
+        portion,
+        Nanos, //
+    }, //
 };
 
 /// Use is measured over the time of so many bursts, up to twice that: 8 s for bursts of 200 ms. In

@@ -2,9 +2,12 @@
 //! The views that the scheduler gives of a GPU and its instances.
 
 use super::{
-    authority::{InstanceId, Position},
+    authority::{
+        InstanceId,
+        Position, //
+    },
     rules::Terms,
-    time::Nanos,
+    time::Nanos, //
 };
 use crate::uapi::Mode;
 

@@ -8,13 +8,19 @@
 //! over.
 
 use super::{
-    authority::{InstanceId, Position},
+    authority::{
+        InstanceId,
+        Position, //
+    },
     doubt::DoubtReason,
     habits::LONGEST_SILENCE,
     instance::REARM_HIGH_AFTER,
     scheduler::Scheduler,
-    time::{Nanos, MS},
-    turn::OpenWindow,
+    time::{
+        Nanos,
+        MS, //
+    },
+    turn::OpenWindow, //
 };
 
 /// The driver's samples are asked about a silence of this length, in time that the instance had the

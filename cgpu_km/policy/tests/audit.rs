@@ -2,7 +2,13 @@
 //! Notes about refused calls, their lines in the log, and the calls that a tenant may make.
 
 use super::*;
-use crate::nvidia::capability::{Capabilities, COMPUTE, GRAPHICS, UTILITY, VIDEO};
+use crate::nvidia::capability::{
+    Capabilities,
+    COMPUTE,
+    GRAPHICS,
+    UTILITY,
+    VIDEO, //
+};
 
 const DENIED: Audited = Audited {
     kind: CallKind::Class,
@@ -104,7 +110,10 @@ fn another_instance_on_the_gpu_begins_anew() {
 
 #[test]
 fn calls_have_the_drivers_names() {
-    use crate::nvidia::{tables::Tables, version::Branch};
+    use crate::nvidia::{
+        tables::Tables,
+        version::Branch, //
+    };
     let tables = |branch| Tables::of(branch).unwrap();
     let title = |kind, number, branch| {
         let call = Audited {

@@ -11,12 +11,28 @@
 use cgpu_km::{
     nvidia::{
         class::Kind,
-        handle::{ClassId, ClientHandle, ObjectHandle},
-        memory::PageSize,
+        handle::{
+            ClassId,
+            ClientHandle,
+            ObjectHandle, //
+        },
+        memory::PageSize, //
     },
-    policy::{Accounting, Alloc, AllocDone, FileId, GpuId, Map, ProcessId, Span},
+    policy::{
+        Accounting,
+        Alloc,
+        AllocDone,
+        FileId,
+        GpuId,
+        Map,
+        ProcessId,
+        Span, //
+    }, //
 };
-use std::{hint::black_box, time::Instant};
+use std::{
+    hint::black_box,
+    time::Instant, //
+};
 
 const GPU: GpuId = GpuId(0);
 const FILE: FileId = FileId(1);

@@ -2,7 +2,10 @@
 //! Channels and channel groups.
 
 use super::*;
-use crate::nvidia::{class::NV01_CONTEXT_DMA, status::NvStatus};
+use crate::nvidia::{
+    class::NV01_CONTEXT_DMA,
+    status::NvStatus, //
+};
 
 const GROUP: ObjectHandle = ObjectHandle(0x5c00_0010);
 

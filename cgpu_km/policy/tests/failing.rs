@@ -2,7 +2,10 @@
 //! The accounting when the kernel has no memory for them.
 
 use super::*;
-use crate::{nvidia::status::NvStatus, store::failing};
+use crate::{
+    nvidia::status::NvStatus,
+    store::failing, //
+};
 
 /// Runs `event` with its first allocation failing, then its second and so on, until none fails.
 /// Says how many it took.

@@ -3,8 +3,13 @@
 
 use super::*;
 use crate::policy::{
-    managed_space::MOST_OF_PROGRAM, Admission, LimitView, Location, ManagedOrder, ManagedWish,
-    MAX_SHARES,
+    managed_space::MOST_OF_PROGRAM,
+    Admission,
+    LimitView,
+    Location,
+    ManagedOrder,
+    ManagedWish,
+    MAX_SHARES, //
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;

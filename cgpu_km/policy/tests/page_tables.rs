@@ -3,7 +3,10 @@
 //! limit.
 
 use super::*;
-use crate::{nvidia::status::NvStatus, policy::managed::Admission};
+use crate::{
+    nvidia::status::NvStatus,
+    policy::managed::Admission, //
+};
 
 const MEMORY: ObjectHandle = ObjectHandle(0x5c00_0010);
 const MAPPED: ObjectHandle = ObjectHandle(0x5c00_00f0);

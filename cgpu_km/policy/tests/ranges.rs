@@ -3,7 +3,10 @@
 //! never where the driver can still have something mapped.
 
 use super::*;
-use crate::{policy::ranges::RANGE_STRUCT, uapi::Limited};
+use crate::{
+    policy::ranges::RANGE_STRUCT,
+    uapi::Limited, //
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

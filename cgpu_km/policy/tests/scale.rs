@@ -2,8 +2,12 @@
 //! How work grows with the number of objects, counted in steps instead of time.
 
 use super::{
-    super::{charge::Accounts, object::Object, slots::Named},
-    *,
+    super::{
+        charge::Accounts,
+        object::Object,
+        slots::Named, //
+    },
+    *, //
 };
 
 #[test]

@@ -4,7 +4,10 @@
 
 use super::*;
 use crate::policy::{
-    file_costs::SPACE_STRUCT, range_groups::GROUP_STRUCT, splits::SPLIT_STRUCT, Admission,
+    file_costs::SPACE_STRUCT,
+    range_groups::GROUP_STRUCT,
+    splits::SPLIT_STRUCT,
+    Admission, //
 };
 
 const UVM: FileId = FileId(20);

@@ -5,10 +5,23 @@
 use super::*;
 use crate::{
     nvidia::{
-        capability::{self, Capabilities, COMPUTE, GRAPHICS, PROFILING, RDMA, UTILITY, VIDEO},
-        handle::{ClassId, ControlCmd, ObjectHandle},
+        capability::{
+            self,
+            Capabilities,
+            COMPUTE,
+            GRAPHICS,
+            PROFILING,
+            RDMA,
+            UTILITY,
+            VIDEO, //
+        },
+        handle::{
+            ClassId,
+            ControlCmd,
+            ObjectHandle, //
+        }, //
     },
-    uapi::Limited,
+    uapi::Limited, //
 };
 
 const ZCULL_BIND: u32 = 0x2080_1208;

@@ -3,8 +3,11 @@
 
 use super::*;
 use crate::{
-    nvidia::{escape::Escape, nvos},
-    proxy::ClientUse,
+    nvidia::{
+        escape::Escape,
+        nvos, //
+    },
+    proxy::ClientUse, //
 };
 
 const CLIENT: u32 = 0xc1d0_0001;

@@ -4,11 +4,16 @@
 use super::*;
 use crate::{
     nvidia::{
-        capability::{Capabilities, GRAPHICS, PROFILING, VIDEO},
+        capability::{
+            Capabilities,
+            GRAPHICS,
+            PROFILING,
+            VIDEO, //
+        },
         handle::ControlCmd,
-        params::kmb,
+        params::kmb, //
     },
-    uapi::Limited,
+    uapi::Limited, //
 };
 
 /// A tenant with all capabilities that work on the GPU.

@@ -4,8 +4,12 @@
 
 use super::*;
 use crate::nvidia::{
-    capability::{Capabilities, GRAPHICS, PROFILING},
-    handle::ObjectHandle,
+    capability::{
+        Capabilities,
+        GRAPHICS,
+        PROFILING, //
+    },
+    handle::ObjectHandle, //
 };
 
 /// A client of another tenant, or of nobody: the program cannot tell.

@@ -165,7 +165,10 @@ fn address_range_is_charged_its_page_tables() {
 
 #[test]
 fn a_sparse_range_is_for_graphics_alone() {
-    use crate::nvidia::capability::{COMPUTE, GRAPHICS};
+    use crate::nvidia::capability::{
+        COMPUTE,
+        GRAPHICS, //
+    };
     const SPARSE: u32 = 0x400_0000;
     for older in [false, true] {
         let mut program = Program::with_subdevice(GIB);

@@ -3,7 +3,10 @@
 //! them.
 
 use super::*;
-use crate::policy::{Limited, ManagedMode};
+use crate::policy::{
+    Limited,
+    ManagedMode, //
+};
 
 const REGISTER_VASPACE: u32 = 25;
 const SET_PREFERRED: u32 = 42;

@@ -4,10 +4,16 @@
 use super::*;
 use crate::{
     nvidia::{
-        capability::{COMPUTE, GRAPHICS},
-        handle::{ClassId, ObjectHandle},
+        capability::{
+            COMPUTE,
+            GRAPHICS, //
+        },
+        handle::{
+            ClassId,
+            ObjectHandle, //
+        }, //
     },
-    policy::DescriptorPlaces,
+    policy::DescriptorPlaces, //
 };
 
 const GROUP: u32 = 0x5c00_0020;

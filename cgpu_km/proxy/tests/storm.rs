@@ -22,16 +22,42 @@ mod world;
 
 use super::*;
 use crate::store::failing;
-use calls::{enveloped, Sense, StormRequest};
-use crew::{Flight, Turn};
-use machine::{Met, Task};
-use scale::{Rng, GPUS, TENANTS};
+use calls::{
+    enveloped,
+    Sense,
+    StormRequest, //
+};
+use crew::{
+    Flight,
+    Turn, //
+};
+use machine::{
+    Met,
+    Task, //
+};
+use scale::{
+    Rng,
+    GPUS,
+    TENANTS, //
+};
 use std::{
     io::Write,
-    panic::{catch_unwind, AssertUnwindSafe},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    panic::{
+        catch_unwind,
+        AssertUnwindSafe, //
+    },
+    sync::{
+        Arc,
+        Mutex,
+        MutexGuard,
+        PoisonError, //
+    }, //
 };
-use world::{StormKind, World, LIMIT};
+use world::{
+    StormKind,
+    World,
+    LIMIT, //
+};
 
 const STEPS: u64 = 1_000_000;
 /// Steps of a world.
@@ -469,7 +495,10 @@ fn million_steps_are_charged_and_credited() {
     };
     let steps = number("STORM_STEPS").unwrap_or(STEPS);
     let seed = number("STORM_SEED").unwrap_or_else(|| {
-        use std::hash::{BuildHasher, Hasher};
+        use std::hash::{
+            BuildHasher,
+            Hasher, //
+        };
         std::hash::RandomState::new().build_hasher().finish()
     });
     // Past the harness, which keeps what a passing test prints.

@@ -4,10 +4,16 @@
 use super::*;
 use crate::{
     nvidia::{
-        capability::{Capabilities, GRAPHICS},
-        handle::{ClassId, ControlCmd},
+        capability::{
+            Capabilities,
+            GRAPHICS, //
+        },
+        handle::{
+            ClassId,
+            ControlCmd, //
+        }, //
     },
-    uapi::Limited,
+    uapi::Limited, //
 };
 
 const SURFACE: u32 = 0x5c00_0100;

@@ -3,9 +3,18 @@
 
 use super::*;
 use crate::nvidia::{
-    capability::{Capabilities, GRAPHICS, UTILITY, VIDEO},
+    capability::{
+        Capabilities,
+        GRAPHICS,
+        UTILITY,
+        VIDEO, //
+    },
     fb,
-    handle::{ClassId, ControlCmd, ObjectHandle},
+    handle::{
+        ClassId,
+        ControlCmd,
+        ObjectHandle, //
+    }, //
 };
 
 const GPUMON_SAMPLES: u32 = 0x2080_2096;

@@ -2,7 +2,11 @@
 //! Entries of the filesystem: how one is put in and taken out, and what none of them allows.
 
 use crate::os_interface::base::extra;
-use kernel::{bindings, error::from_err_ptr, prelude::*};
+use kernel::{
+    bindings,
+    error::from_err_ptr,
+    prelude::*, //
+};
 
 /// Puts `inode` into `folder` as `name`, or drops it.
 ///

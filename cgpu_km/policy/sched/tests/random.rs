@@ -9,9 +9,22 @@
 use super::*;
 use proptest::{
     prelude::*,
-    test_runner::{Config, RngSeed},
+    test_runner::{
+        Config,
+        RngSeed, //
+    }, //
 };
-use steps::{means, rules, steps, terms, Step, Work, BUSY, QUIET, RETRIED};
+use steps::{
+    means,
+    rules,
+    steps,
+    terms,
+    Step,
+    Work,
+    BUSY,
+    QUIET,
+    RETRIED, //
+};
 use world::SchedWorld;
 
 mod steps;

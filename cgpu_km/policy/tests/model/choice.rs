@@ -3,8 +3,11 @@
 //! valid.
 
 use super::{
-    reference::{ModelEvent, Reference},
-    step::*,
+    reference::{
+        ModelEvent,
+        Reference, //
+    },
+    step::*, //
 };
 use crate::policy::tests::*;
 

@@ -5,8 +5,15 @@
 //! makes something is an event when it begins and one when the driver has answered it. In between
 //! it is in flight, and other events happen.
 
-use super::step::{GPUS, MOST_CHANNELS, MOST_HOST};
-use crate::{nvidia::status::NvStatus, policy::tests::*};
+use super::step::{
+    GPUS,
+    MOST_CHANNELS,
+    MOST_HOST, //
+};
+use crate::{
+    nvidia::status::NvStatus,
+    policy::tests::*, //
+};
 use std::collections::BTreeMap;
 
 /// Objects are numbered in the order in which they are asked for. A client has the number of the

@@ -3,8 +3,12 @@
 //! accounting can tell is compared.
 
 use super::{
-    reference::{Expected, ModelEvent, Reference},
-    step::*,
+    reference::{
+        Expected,
+        ModelEvent,
+        Reference, //
+    },
+    step::*, //
 };
 use crate::policy::tests::*;
 

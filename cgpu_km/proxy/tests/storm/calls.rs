@@ -3,9 +3,23 @@
 
 use super::{
     super::*,
-    machine::{uuid, MachineObject, CHANNEL_GROUP, EXPORT, IMPORT, VA_SPACE, VIDEO_MEMORY},
-    scale::{Rng, GPUS},
-    world::{StormKind, World},
+    machine::{
+        uuid,
+        MachineObject,
+        CHANNEL_GROUP,
+        EXPORT,
+        IMPORT,
+        VA_SPACE,
+        VIDEO_MEMORY, //
+    },
+    scale::{
+        Rng,
+        GPUS, //
+    },
+    world::{
+        StormKind,
+        World, //
+    }, //
 };
 
 const NVOS21: u32 = 0xc020_462b;

@@ -6,9 +6,17 @@
 //! several calls can come in any order, and in the same order again.
 
 use std::{
-    panic::{catch_unwind, resume_unwind, AssertUnwindSafe},
-    sync::mpsc::{channel, Receiver, Sender},
-    thread::JoinHandle,
+    panic::{
+        catch_unwind,
+        resume_unwind,
+        AssertUnwindSafe, //
+    },
+    sync::mpsc::{
+        channel,
+        Receiver,
+        Sender, //
+    },
+    thread::JoinHandle, //
 };
 
 enum News {

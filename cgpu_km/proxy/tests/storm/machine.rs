@@ -8,7 +8,10 @@
 
 use super::{
     super::*,
-    scale::{GPUS, TENANTS},
+    scale::{
+        GPUS,
+        TENANTS, //
+    }, //
 };
 
 /// The task that makes a call, and its file.

@@ -3,10 +3,22 @@
 
 use super::{
     super::*,
-    machine::{Fate, Machine, Task, EXPORT},
-    scale::{Rng, GPUS, TENANTS},
+    machine::{
+        Fate,
+        Machine,
+        Task,
+        EXPORT, //
+    },
+    scale::{
+        Rng,
+        GPUS,
+        TENANTS, //
+    }, //
 };
-use crate::policy::{channel_limit::Engines, ShareView};
+use crate::policy::{
+    channel_limit::Engines,
+    ShareView, //
+};
 
 /// The limit of a share, unless a step says otherwise.
 pub(super) const LIMIT: u64 = 192 * MIB;

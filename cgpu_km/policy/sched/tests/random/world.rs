@@ -4,7 +4,15 @@
 
 use super::{
     super::*,
-    steps::{Step, Work, BURST, LATE, QUIET, RESTLESS, STARVED},
+    steps::{
+        Step,
+        Work,
+        BURST,
+        LATE,
+        QUIET,
+        RESTLESS,
+        STARVED, //
+    }, //
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
