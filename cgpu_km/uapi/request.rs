@@ -38,12 +38,18 @@ const READ: u32 = 2;
 
 /// Declares the commands: `NAME = number, direction, record;`.
 macro_rules! commands {
-    ($($(#[$about:meta])* $name:ident = $number:literal, $direction:expr, $record:ty;)*) => {$(
-        $(#[$about])*
-        // CAST: the records are far below the 14 bits that the size has in a request code.
-        pub const $name: u32 =
-            ($direction) << 30 | (size_of::<$record>() as u32) << 16 | MAGIC << 8 | $number;
-    )*};
+    ($($(#[$about:meta])* $name:ident = $number:literal, $direction:expr, $record:ty;)*) => {
+        $(
+            $(#[$about])*
+            // CAST: the records are far below the 14 bits that the size has in a request code.
+            pub const $name: u32 =
+                ($direction) << 30 | (size_of::<$record>() as u32) << 16 | MAGIC << 8 | $number;
+        )*
+
+        /// Every command: its name, its code, and the name and size in bytes of its record.
+        pub const ALL: [(&str, u32, &str, usize); [$($number),*].len()] =
+            [$((stringify!($name), $name, stringify!($record), size_of::<$record>())),*];
+    };
 }
 
 commands! {

@@ -5,6 +5,8 @@
 //! cause with the facts that make it a useful sentence. [`Problem::slug`] is the word by which a
 //! program recognizes it in the JSON output, [`Problem::exit`] the code by which a script does.
 
+mod ending;
+
 use crate::{
     capabilities::known, control::Control, exit::Exit, host::PathError, selector::Selector,
     size::Bytes, text::enumerate,
@@ -407,52 +409,6 @@ fn are(instances: &[String]) -> String {
 }
 
 impl Problem {
-    /// The word in the JSON output, and how the tool exits.
-    fn ending(&self) -> (&'static str, Exit) {
-        match self {
-            Self::NotLoaded => ("module_not_loaded", Exit::NotLoaded),
-            Self::NotPermitted => ("not_permitted", Exit::NotPermitted),
-            Self::NoSuchInstance { .. } => ("no_such_instance", Exit::NotFound),
-            Self::NoSuchGpu { .. } => ("no_such_gpu", Exit::NotFound),
-            Self::GpuTwice { .. } => ("gpu_named_twice", Exit::Usage),
-            Self::Busy { .. } => ("busy", Exit::Refused),
-            Self::NameTaken => ("name_taken", Exit::Refused),
-            Self::DriverMissing => ("driver_missing", Exit::Driver),
-            Self::UnknownDriver => ("unknown_driver", Exit::Driver),
-            Self::NoKernelInterface => ("no_kernel_interface", Exit::Driver),
-            Self::Mismatch { .. } => ("version_mismatch", Exit::Failed),
-            Self::LimitAboveGpu { .. } => ("limit_above_gpu", Exit::Refused),
-            Self::LimitsAboveGpu { .. } => ("limits_above_gpu", Exit::Refused),
-            Self::LimitZero => ("limit_zero", Exit::Usage),
-            Self::WeightOutOfRange => ("weight_out_of_range", Exit::Usage),
-            Self::ChannelsOutOfRange => ("channels_out_of_range", Exit::Usage),
-            Self::ChannelsAboveRunlist => ("channels_above_runlist", Exit::Refused),
-            Self::UnknownCapability => ("unknown_capability", Exit::Usage),
-            Self::Ambiguous { .. } => ("ambiguous", Exit::Usage),
-            Self::WhichGpu { .. } => ("which_gpu", Exit::Usage),
-            Self::BadName => ("bad_name", Exit::Usage),
-            Self::TooMany => ("too_many", Exit::Refused),
-            Self::WeightsAboveWhole { .. } => ("weights_above_whole", Exit::Refused),
-            Self::TooManyForPolicy => ("too_many_for_policy", Exit::Refused),
-            Self::UnknownPolicy => ("unknown_policy", Exit::Failed),
-            Self::Terminal { .. } => ("terminal", Exit::Failed),
-            Self::Unexpected { .. } => ("unexpected", Exit::Failed),
-            Self::Path(e) if e.is_permission() => Self::NotPermitted.ending(),
-            Self::Path(_) => ("path", Exit::Failed),
-            Self::InstancesInUse { .. } => ("instances_in_use", Exit::Refused),
-            Self::ProxyNodesMounted { .. } => ("twins_mounted", Exit::Refused),
-            Self::Pinned { .. } => ("pinned", Exit::Refused),
-            Self::BadFile { .. } => ("bad_file", Exit::Failed),
-            Self::NotRestored { .. } => ("not_restored", Exit::Failed),
-            Self::NotApplied { .. } => ("not_applied", Exit::Failed),
-            Self::Listen { .. } => ("listen", Exit::Failed),
-            Self::NoInstances => ("no_instances", Exit::NotFound),
-            Self::NoSpec { .. } => ("no_spec", Exit::NotFound),
-            Self::BadSpec { .. } => ("bad_spec", Exit::Failed),
-            Self::Output { .. } => ("output", Exit::Failed),
-        }
-    }
-
     /// The exit code of the tool.
     pub fn exit(&self) -> Exit {
         self.ending().1

@@ -3,13 +3,7 @@
 //! code.
 
 use cgpu_uapi::{request, Cause};
-use cgpuctl::{
-    cli::Cli,
-    command::man::pages,
-    error::{Facts, Problem},
-    exit::Exit,
-    host::PathError,
-};
+use cgpuctl::{cli::Cli, command::man::pages, error::Problem, exit::Exit};
 use clap::CommandFactory;
 use insta::{assert_snapshot, with_settings};
 use nix::errno::Errno;
@@ -250,78 +244,100 @@ fn json_keys_are_documented() {
     }
 }
 
-#[test]
-fn exit_codes_and_error_words_are_documented() {
-    let page = documentation("cgpuctl.md");
-    for exit in Exit::ALL {
-        let row = format!("| {} |", exit.code());
-        assert!(page.contains(&row), "{exit:?}");
-    }
-    let path = PathError {
-        action: "reading",
-        path: "/".into(),
-        errno: Errno::EIO,
-    };
-    let others = [
-        Problem::NotLoaded,
-        Problem::GpuTwice { minor: 0 },
-        Problem::Unexpected { errno: Errno::EIO },
-        Problem::Path(path),
-        Problem::InstancesInUse { instances: vec![] },
-        Problem::ProxyNodesMounted { paths: vec![] },
-        Problem::Pinned { what: "it" },
-        Problem::BadFile { why: String::new() },
-        Problem::NotRestored { faults: vec![] },
-        Problem::Listen {
-            address: ([127, 0, 0, 1], 9400).into(),
-            errno: Errno::EADDRINUSE,
-        },
-        Problem::NoInstances,
-        Problem::NoSpec { kind: "" },
-        Problem::BadSpec {
-            faults: vec![],
-            remedy: String::new(),
-        },
-        Problem::Output { errno: Errno::EIO },
-        Problem::NotApplied { faults: vec![] },
-        Problem::WhichGpu { present: vec![] },
-        Problem::Terminal {
-            errno: Errno::ENOTTY,
-        },
-    ];
-    let of_causes =
-        Cause::ALL.map(|cause| Problem::explain(Errno::from_raw(cause.errno()), &Facts::default()));
-    let page = documentation("json.md");
-    for problem in of_causes.iter().chain(&others) {
-        let word = format!("`{}` ({})", problem.slug(), problem.exit().code());
-        assert!(page.contains(&word), "{word} is not in docs/json.md");
-    }
+/// The cells of each row of a page's tables, without backticks around them.
+fn rows(page: &str) -> Vec<Vec<&str>> {
+    page.lines()
+        .filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"))
+        .map(|row| {
+            row.split(" | ")
+                .map(|cell| cell.trim_matches('`'))
+                .collect()
+        })
+        .collect()
+}
+
+/// The chapter of a page under this heading, without the next one.
+fn chapter<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, from) = page.split_once(&format!("\n{heading}\n")).expect(heading);
+    from.split("\n## ").next().expect("a chapter")
 }
 
 #[test]
-fn the_abi_is_documented() {
+fn the_documented_exit_codes_are_all() {
+    let page = documentation("cgpuctl.md");
+    let table = rows(chapter(&page, "## Exit codes"));
+    let documented: Vec<_> = table.iter().skip(1).map(|row| row[0].to_owned()).collect();
+    let known = Exit::ALL.map(|exit| exit.code().to_string());
+    assert_eq!(documented, known);
+}
+
+/// Each word is followed by its exit code, and there are no others.
+#[test]
+fn the_documented_error_words_are_all() {
+    let page = documentation("json.md");
+    let mut documented: Vec<_> = chapter(&page, "## Errors")
+        .split_once("Words that `cause` can be")
+        .expect("the list")
+        .1
+        .split(['`', ')'])
+        .map(str::to_owned)
+        .collect::<Vec<_>>()
+        .windows(2)
+        .filter_map(|two| Some((two[0].clone(), two[1].strip_prefix(" (")?.parse().ok()?)))
+        .collect();
+    let mut known = Problem::ENDINGS.map(|(word, exit)| (word.to_owned(), exit.code()));
+    documented.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(documented, known);
+}
+
+#[test]
+fn the_documented_commands_are_all() {
     let page = documentation("uapi.md");
-    for (name, code) in [
-        ("VERSION", request::VERSION),
-        ("GPU_LIST", request::GPU_LIST),
-        ("INSTANCE_CREATE", request::INSTANCE_CREATE),
-        ("INSTANCE_DESTROY", request::INSTANCE_DESTROY),
-        ("INSTANCE_GET", request::INSTANCE_GET),
-        ("INSTANCE_LIST", request::INSTANCE_LIST),
-        ("INSTANCE_SET_MEMORY", request::INSTANCE_SET_MEMORY),
-        ("INSTANCE_SET_WEIGHT", request::INSTANCE_SET_WEIGHT),
-        (
-            "INSTANCE_SET_CAPABILITIES",
-            request::INSTANCE_SET_CAPABILITIES,
-        ),
-        ("INSTANCE_REFUSALS", request::INSTANCE_REFUSALS),
-    ] {
-        let row = format!("| `{name}` | `{code:#010x}` |");
-        assert!(page.contains(&row), "{row}");
+    let table = rows(chapter(&page, "## Commands"));
+    assert_eq!(table[0][0], "command");
+    for (row, (name, code, record, bytes)) in table[1..].iter().zip(request::ALL) {
+        assert_eq!(row[..2], [name, &format!("{code:#010x}")], "{row:?}");
+        // A list is named with its records: "`RecordList` of `Gpu` (216)".
+        assert_eq!(row[2].split('`').next(), Some(record), "{row:?}");
+        assert_eq!(row[3], bytes.to_string(), "{row:?}");
     }
-    for cause in Cause::ALL {
+    assert_eq!(table.len() - 1, request::ALL.len());
+}
+
+#[test]
+fn the_documented_causes_are_all() {
+    let page = documentation("uapi.md");
+    let table = rows(chapter(&page, "## Errors"));
+    assert_eq!(table[0][..3], ["errno", "number", "cause"]);
+    for (row, cause) in table[1..].iter().zip(Cause::ALL) {
         let errno = Errno::from_raw(cause.errno());
-        let row = format!("| `{errno:?}` | {} | `{cause:?}` |", cause.errno());
-        assert!(page.contains(&row), "{row}");
+        let wanted = [
+            format!("{errno:?}"),
+            cause.errno().to_string(),
+            format!("{cause:?}"),
+        ];
+        assert_eq!(row[..3], wanted, "{row:?}");
     }
+    assert_eq!(table.len() - 1, Cause::ALL.len());
+}
+
+/// The page shows the first findings of a golden file, and the count.
+#[test]
+fn the_documented_doctor_is_what_it_prints() {
+    let page = documentation("cgpuctl.md");
+    let shown = chapter(&page, "## Doctor")
+        .split("```\n")
+        .nth(1)
+        .expect("a block");
+    let (first, count) = shown.split_once("...\n").expect("what is left out");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots");
+    let golden = folder.join("doctor__doctor.text.snap");
+    let golden = std::fs::read_to_string(golden).expect("golden");
+    let printed = golden.splitn(3, "---\n").nth(2).expect("a body");
+    assert!(
+        first.lines().count() > 10 && printed.starts_with(first),
+        "{first}"
+    );
+    assert!(printed.trim_end().ends_with(count.trim()), "{count}");
 }

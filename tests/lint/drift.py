@@ -17,6 +17,11 @@ METRIC = re.compile(r"\bcgpu_(?:info|(?:gpu|instance|dra)_[a-z_]*[a-z])\b")
 HELP = "cgpuctl/tests/snapshots/command_line__help.snap"
 # The folders of dashboards and alerts, which name figures.
 ASKED = ("dist/grafana/", "dist/prometheus/")
+# The files in /proc/cgpu_km, and the page that lists them.
+PROC = "cgpu_km/procfs.rs"
+PROC_LISTED = "docs/procfs.md"
+# The folder that each list of files is for.
+FOLDERS = {"MODULE_FILES": "", "GPU_FILES": "<minor>/", "INSTANCE_FILES": "<minor>/NAME/"}
 TOPS = r"(?:cgpu_km|cgpuctl|cgpu-dra|dist|docs|tests)"
 
 
@@ -117,4 +122,33 @@ def commands(files, paths):
                 yield path, line, f"cgpuctl has no {word}: {found.group(0).strip()}"
 
 
-RULES = (abi, metrics, places, commands)
+def proc_files(files, paths):
+    """The page, the head of the source and the list of names that no instance may have name each
+    file of /proc/cgpu_km, the first two with whether it can be written."""
+    source = files.get(PROC, "")
+    there = {}
+    tables = re.findall(r"const (\w+): \[TextFile<.*?\] = \[(.*?)\n?\];\n", source, re.S)
+    for owner, body in tables:
+        for way, name in re.findall(r"\b(read|written)\(\s*c\"(\w+)\"", body):
+            there[FOLDERS.get(owner, "?/") + name] = way == "written"
+    rows = re.findall(r"^\| `([\w<>/]+)` \|.*\| (yes|no) \|$", files.get(PROC_LISTED, ""), re.M)
+    head = source.partition("```text\n")[2].partition("//! ```")[0]
+    head = re.findall(r"^//! (\S+) +\S.*?( written by root)?$", head, re.M)
+    lists = {
+        PROC_LISTED: {path: word == "yes" for path, word in rows},
+        PROC: {path: bool(word) for path, word in head},
+    }
+    for page, listed in lists.items():
+        for path in sorted(there.keys() ^ listed.keys()):
+            yield page, 0, f"{path} is {'not listed' if path in there else 'no file'}"
+        for path in sorted(there.keys() & listed.keys()):
+            if there[path] != listed[path]:
+                yield page, 0, f"{path} can{'' if there[path] else 'not'} be written"
+    reserved = re.search(r"RESERVED_NAMES.*?= \[(.*?)\];", files.get(ABI, ""), re.S)
+    for path in there:
+        folder, name = path.rpartition("/")[::2]
+        if folder != "<minor>/NAME" and reserved and f'"{name}"' not in reserved.group(1):
+            yield ABI, 0, f"an instance could have the name of the file {path}"
+
+
+RULES = (abi, metrics, places, commands, proc_files)

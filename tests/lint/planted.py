@@ -38,6 +38,12 @@ UNDECIDED = (
 )
 # Neither the area nor the driver's name counts.
 SHORT_CASE = " ".join(["word"] * structure.LONGEST_TEST_NAME)
+PROC_FILES = (
+    HEAD + "//!\n//! ```text\n//! version  it\n//! <minor>/policy  it  written by root\n//! ```\n"
+    'const MODULE_FILES: [TextFile<()>; 1] = [read(c"version", show)];\n'
+    'const GPU_FILES: [TextFile<Gpu>; 1] = [\n    written(\n        c"policy",\n    ),\n];\n'
+)
+PROC_ROWS = "| `version` | it | no |\n| `<minor>/policy` | it | yes |\n"
 CLEAN = {
     "ARCHITECTURE.md": ARCHITECTURE,
     "cgpu_km/Cargo.toml": CARGO,
@@ -59,7 +65,11 @@ CLEAN = {
     + "pub(crate) fn raw(p: *mut u8) {}\nfn own(p: *const u8) { unsafe { f(p) } }\n"
     + "pub struct UserAddr(u64);\n"
     + "fn g() {\n// SAFETY: It is valid.\nf();\n// SAFETY: As above.\nf();\n}\n",
-    "cgpu_km/uapi/lib.rs": DUAL_HEAD + "pub const ABI_VERSION: u32 = 4;\n",
+    "cgpu_km/uapi/lib.rs": DUAL_HEAD
+    + "pub const ABI_VERSION: u32 = 4;\n"
+    + 'pub const RESERVED_NAMES: [&str; 2] = ["policy", "version"];\n',
+    "cgpu_km/procfs.rs": PROC_FILES,
+    "docs/procfs.md": PROC_ROWS,
     "cgpuctl/tests/snapshots/commands__metrics.text.snap": "# HELP cgpu_info It.\n",
     "cgpuctl/tests/snapshots/command_line__help.snap": "==== cgpuctl --help\n"
     + "Commands:\n  inst  It [alias: i]\n\n==== cgpuctl inst --help\nCommands:\n  list  It\n\n"
@@ -260,6 +270,17 @@ FAULTS = (
     one("metrics", "docs/metrics.md", "none\n", head=""),
     one("commands", "docs/a.md", "`cgpuctl inst gone`\n", head=""),
     one("commands", "docs/a.md", "`cgpuctl i list --gone`\n", head=""),
+    one("proc_files", "docs/procfs.md", PROC_ROWS.replace("policy", "gone"), head=""),
+    one("proc_files", "docs/procfs.md", PROC_ROWS.replace("yes", "no"), head=""),
+    one("proc_files", "docs/procfs.md", PROC_ROWS.partition("\n")[0], head=""),
+    one("proc_files", "cgpu_km/procfs.rs", PROC_FILES.replace("  written by root", ""), head=""),
+    one("proc_files", "cgpu_km/procfs.rs", PROC_FILES.replace("! version", "! release"), head=""),
+    one(
+        "proc_files",
+        "cgpu_km/uapi/lib.rs",
+        DUAL_HEAD + 'pub const RESERVED_NAMES: [&str; 1] = ["policy"];\n',
+        head="",
+    ),
     one("places", "docs/a.md", "in `tests/vm/gone.sh`\n", head=""),
     one("chapters", "docs/SUMMARY.md", "[a](../README.md)\n", head=""),
     one("safety", "cgpu_km/os_interface/a.rs", ABOVE),
