@@ -11,8 +11,8 @@ use zerocopy::{
 /// Length of a name field; a name has at most one byte less and must not be empty.
 pub const NAME_LEN: usize = 64;
 /// The rule for a name, for people.
-pub const NAME_RULE: &str = "a name has 1 to 63 letters, digits, dots, underscores or hyphens and \
-                             begins with a letter or a digit";
+pub const NAME_RULE: &str = "a name has 1 to 63 letters, digits, dots, underscores or hyphens; \
+                             it begins with a letter or a digit";
 /// In [`InstanceKey::gpu_minor`]: the only GPU that has an instance of this name.
 pub const GPU_ANY: u32 = u32::MAX;
 

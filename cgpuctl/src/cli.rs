@@ -59,8 +59,8 @@ Examples:
   cgpuctl rm train
   cgpuctl run --gpu 0 --mem 8GiB -- python3 train.py
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 module not loaded, 4 no such GPU or instance,
-5 not permitted, 6 refused (in use, name taken, limit too high), 7 NVIDIA driver missing or unknown,
+Exit codes: 0 done; 1 failed; 2 usage; 3 module not loaded; 4 no such GPU or instance;
+5 not permitted; 6 refused (in use, name taken, limit too high); 7 NVIDIA driver missing or unknown;
 8 doctor found something that must be fixed.";
 
 /// Share an NVIDIA GPU between containers.

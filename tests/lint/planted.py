@@ -3,6 +3,7 @@
 
 import structure
 
+SNAPSHOTS = "cgpuctl/tests/snapshots/"
 HEAD = "// SPDX-License-Identifier: GPL-2.0\n//! A file.\n"
 DUAL_HEAD = "// SPDX-License-Identifier: GPL-2.0 OR MIT\n//! A file.\n"
 SCRIPT = "#!/bin/bash\n# SPDX-License-Identifier: GPL-2.0\n"
@@ -242,7 +243,11 @@ FAULTS = (
     one("lines", "tests/vm/a.sh", f"# {WIDE}\n", head=SCRIPT),
     one("links", "docs/a.md", "see [b](b.md)\n", head=""),
     one("links", "docs/a.md", "see [b](#there)\n\n# Here\n", head=""),
-    one("sentences", "docs/a.md", "* " + "word\n" * 31 + ".\n", head=""),
+    one("sentences", "docs/a.md", "* " + "word\n" * 26 + ".\n", head=""),
+    one("sentences", "SECURITY.md", "word " * 31 + "\n", head=""),
+    one("sentences", SNAPSHOTS + "commands__a.text.snap", "cgpuctl: " + "word " * 26, head=""),
+    one("sentences", SNAPSHOTS + "command_line__help.snap", "word\n" * 26, head=""),
+    one("sentences", SNAPSHOTS + "command_line__help.snap", f"  --a  It {'word ' * 26}\n", head=""),
     one("sentences", "docs/design/a.md", "* " + "word\n" * 36 + ".\n", head=""),
     one("private_words", "docs/a.md", "the\nbooks `books`\n", head=""),
     one("private_words", "cgpu_km/policy/a.rs", "// A task is parked.\n"),

@@ -8,10 +8,16 @@ from pathlib import PurePosixPath
 
 from rust import blank
 
-# Words in a sentence: of the pages in docs/ and beside it, and of notes on design and tests. The
-# rule of thumb is 25 words (CONTRIBUTING.md).
-LONGEST_SENTENCE = 30
+# Words in a sentence: of the pages in docs/ and beside it, and of what cgpuctl prints. These pages
+# have more than a few longer ones, and may have them up to LONGEST_IN_OTHERS.
+LONGEST_SENTENCE = 25
+OTHERS = ("SECURITY.md", "CHANGELOG.md", "docs/kubernetes.md")
+LONGEST_IN_OTHERS = 30
+# Of notes on design and tests.
 LONGEST_IN_NOTES = 35
+# The output of each command in a test, that of `--help` among it.
+PRINTED = re.compile(r"cgpuctl/tests/snapshots/(?!.*\.json\.snap$).*\.snap")
+HELP = "cgpuctl/tests/snapshots/command_line__help.snap"
 # Our own words, and what a reader knows instead (docs/glossary.md).
 PRIVATE = {
     r"twins?": "proxy node",
@@ -109,14 +115,48 @@ def paragraphs(text):
             lines.append(re.sub(r"^(?:[*-]|\d+\.|>) ", "", bare))
 
 
+def paragraphs_of_help(text):
+    """(line, words) of each paragraph of `--help`, and of each entry of its lists."""
+    lines, start = [], 0
+    for number, line in enumerate([*text.split("\n"), ""], 1):
+        bare = line.strip()
+        entry = re.match(r" +(?:-|\S+ {2,})", line)
+        if not bare or entry or bare.endswith(":"):
+            if lines:
+                yield start, " ".join(lines)
+            lines = []
+        if bare and not re.match(r"====|Usage: |cgpuctl ", bare):
+            start = start if lines else number
+            lines.append(re.sub(r"^- ", "", bare) if not entry else re.sub(r"^\S+ +", "", bare))
+
+
+def messages(text):
+    """(line, words) of each message that the tool printed to stderr, and of what doctor found."""
+    for number, line in enumerate(text.split("\n"), 1):
+        found = re.match(r" *(?:cgpuctl|error|wanted|fix): (.*)", line)
+        if found:
+            yield number, found.group(1)
+
+
+def prose_of(path, text):
+    """The paragraphs of a file, and how many words a sentence may have there."""
+    if path == HELP:
+        return paragraphs_of_help(text), LONGEST_SENTENCE
+    if PRINTED.fullmatch(path):
+        return messages(text), LONGEST_SENTENCE
+    if not is_document(path):
+        return (), 0
+    if path in OTHERS:
+        return paragraphs(text), LONGEST_IN_OTHERS
+    is_page = re.fullmatch(r"(?:docs/)?[\w-]+\.md", path)
+    return paragraphs(text), LONGEST_SENTENCE if is_page else LONGEST_IN_NOTES
+
+
 def sentences(files, paths):
-    """A sentence of a document has at most LONGEST_SENTENCE words, or LONGEST_IN_NOTES."""
+    """A sentence of a document, or of what cgpuctl prints, has only so many words."""
     for path, text in files.items():
-        if not is_document(path):
-            continue
-        is_page = re.fullmatch(r"(?:docs/)?[\w-]+\.md", path)
-        longest = LONGEST_SENTENCE if is_page else LONGEST_IN_NOTES
-        for line, paragraph in paragraphs(text):
+        said, longest = prose_of(path, text)
+        for line, paragraph in said:
             plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph)
             plain = re.sub(r"`[^`]*`", "code", plain)
             for sentence in re.split(r"(?<=[.!?:;])\s+", plain):

@@ -52,7 +52,7 @@ struct MountsMembers {
 
 impl Verb for InstMounts {
     fn attempt(&self) -> String {
-        format!("tell the mounts of {}", target::called(&self.name))
+        format!("print the mounts of {}", target::called(&self.name))
     }
 
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {

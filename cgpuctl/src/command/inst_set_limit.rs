@@ -15,11 +15,11 @@ use zerocopy::FromZeros;
 
 /// Change how much of a thing an instance may have, also while programs run.
 ///
-/// All instances of a GPU share what the driver and the GPU's firmware have for clients, objects
-/// and events, exports, BAR1, the host's memory, and time: whoever is to have the GPU next waits
-/// until all mappings of its registers are taken back. A CUDA program has one or two clients, up to
-/// 370 objects, 8 to 15 events, 2 MiB of BAR1, 73 MB of the host's memory, 31 files, 2 mappings
-/// and, with NCCL, 48 exports.
+/// All instances of a GPU share what the driver and the GPU's firmware have: clients, objects,
+/// events, exports, BAR1, the host's memory, and time. The instance that is to have the GPU next
+/// waits until all mappings of its registers are taken back. A CUDA program has one or two clients,
+/// up to 370 objects, 8 to 15 events and 2 MiB of BAR1. It also has 73 MB of the host's memory, 31
+/// files, 2 mappings and, with NCCL, 48 exports.
 #[derive(Args)]
 pub(crate) struct InstSetLimit {
     /// Of what.

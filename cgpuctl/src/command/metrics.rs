@@ -61,7 +61,7 @@ struct MetricsMembers {
 
 impl Verb for Metrics {
     fn attempt(&self) -> String {
-        "tell the metrics".to_owned()
+        "print the metrics".to_owned()
     }
 
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {

@@ -39,7 +39,7 @@ impl Numbers {
 
 impl Verb for Version {
     fn attempt(&self) -> String {
-        "tell the versions".to_owned()
+        "print the versions".to_owned()
     }
 
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
