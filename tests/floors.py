@@ -124,6 +124,8 @@ LINT = (
     ),
 )
 HOST = (
+    # Cold, mdbook is built first, which takes a minute of two cores.
+    Step("the book, and its links followed", ["docs/book.py"]),
     Step(
         "unit and property tests",
         ["cargo", "test", "--quiet", "--locked", "--workspace"],
