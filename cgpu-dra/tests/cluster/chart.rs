@@ -215,6 +215,14 @@ pub(crate) async fn the_examples_are_sound(world: &mut World) -> Outcome {
         }
     }
     must(files >= 5 && parameters == 2, (files, parameters))?;
+    // The page has the first of them too.
+    let pod = fs::read_to_string(chart.join("examples/pod.yaml")).map_err(|e| e.to_string())?;
+    let page = chart.join("../../../docs/kubernetes.md");
+    let page = fs::read_to_string(page).map_err(|e| e.to_string())?;
+    let said = pod
+        .split_once('\n')
+        .is_some_and(|(_, objects)| page.contains(objects));
+    must(said, "docs/kubernetes.md has another examples/pod.yaml")?;
     operator_is_known(world).await?;
     let alerts = chart.join("../../prometheus/cgpu.rules.yml");
     let alerts = fs::read_to_string(alerts).map_err(|e| e.to_string())?;
