@@ -21,12 +21,11 @@ mod rm;
 use crate::{
     failure::Failure,
     nvidia::{
+        asked,
+        class,
         escape::Escape,
         fb,
-        handle::{
-            ClassId,
-            ClientHandle, //
-        },
+        handle::ClientHandle,
         nvos::{
             card_info,
             version,
@@ -106,21 +105,6 @@ const VERSION_QUERY: u32 = 0x32;
 
 /// The number of the next handle of a client of the module's own.
 static NEXT_OWN: Atomic<u32> = Atomic::new(0);
-
-const NV20_SUBDEVICE_0: u32 = 0x2080;
-const RM_USER_SHARED_DATA: ClassId = ClassId(0x00de);
-const GPU_GET_ID_INFO: u32 = 0x0000_0202;
-const GPU_GET_NAME_STRING: u32 = 0x2080_0110;
-const GPU_GET_GID_INFO: u32 = 0x2080_014a;
-const GPU_GET_INFO_V2: u32 = 0x2080_0102;
-const MC_GET_ARCH_INFO: u32 = 0x2080_1701;
-const FIFO_GET_INFO: u32 = 0x2080_1109;
-/// Which number of [`GPU_GET_INFO_V2`] tells the MIG mode
-/// (`NV2080_CTRL_GPU_INFO_INDEX_GPU_SMC_MODE`, ctrl2080gpu.h).
-const INFO_MIG_MODE: u32 = 0x2a;
-/// Which number of [`FIFO_GET_INFO`] tells whether each runlist has ids of its own
-/// (`NV2080_CTRL_FIFO_INFO_INDEX_IS_PER_RUNLIST_CHANNEL_RAM_SUPPORTED`, ctrl2080fifo.h).
-const INFO_PER_RUNLIST: u32 = 7;
 
 /// Handles of the objects of a probe. Any number but 0 and the client's will do.
 const SUBDEVICE: u32 = 0xc690_2080;
@@ -312,12 +296,12 @@ pub fn shared_data(
     let rm = Rm::new(&control, driver.tables, own_clients())?;
     rm.device(gpu, facts.device_instance)?;
     let mut subdevice = [0; nv2080::SIZE];
-    rm.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &mut subdevice)?;
-    let entry = driver.tables.class(RM_USER_SHARED_DATA);
+    rm.alloc(DEVICE, SUBDEVICE, class::NV20_SUBDEVICE_0.0, &mut subdevice)?;
+    let entry = driver.tables.class(class::RM_USER_SHARED_DATA);
     let size = entry.ok_or(Cause::UnknownDriver)?.params;
     let size = usize::try_from(size).map_err(|_| EINVAL)?;
     let mut params = KVec::from_elem(0, size, GFP_KERNEL)?;
-    let class = RM_USER_SHARED_DATA.0;
+    let class = class::RM_USER_SHARED_DATA.0;
     let (status, _) = rm.try_alloc(SUBDEVICE, SHARED_DATA, class, &mut params)?;
     if status == Some(NvStatus::NV_ERR_NOT_SUPPORTED.0) {
         return Ok(None);
@@ -396,7 +380,7 @@ impl Rm<'_> {
 
         let mut ids = [0; id_info::SIZE];
         id_info::GPU_ID.set(&mut ids, gpu_id);
-        self.control(self.client, GPU_GET_ID_INFO, &mut ids)?;
+        self.control(self.client, asked::GPU_GET_ID_INFO.0, &mut ids)?;
         let device_instance = id_info::DEVICE_INSTANCE.get(&ids).ok_or(missing)?;
 
         let mut facts = GpuFacts {
@@ -435,7 +419,7 @@ impl Rm<'_> {
     fn examine_device(&self, facts: &mut GpuFacts) -> Result<(), Failure> {
         let missing = Cause::DriverMissing;
         let mut subdevice = [0; nv2080::SIZE];
-        self.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &mut subdevice)?;
+        self.alloc(DEVICE, SUBDEVICE, class::NV20_SUBDEVICE_0.0, &mut subdevice)?;
 
         let mut memory = self.params(fb::FB_GET_INFO_V2.0)?;
         let list = (fb::COUNT_V2, fb::LIST_V2);
@@ -453,30 +437,30 @@ impl Rm<'_> {
 
         let mut gid = [0; gid_info::SIZE];
         gid_info::FLAGS.set(&mut gid, params::GID_BINARY);
-        self.control(SUBDEVICE, GPU_GET_GID_INFO, &mut gid)?;
+        self.control(SUBDEVICE, asked::GPU_GET_GID_INFO.0, &mut gid)?;
         let uuid = gid.get(gid_info::DATA).and_then(|data| data.first_chunk());
         facts.uuid = *uuid.ok_or(missing)?;
 
-        let mut told = self.params(GPU_GET_NAME_STRING)?;
-        let named = self.control(SUBDEVICE, GPU_GET_NAME_STRING, &mut told);
+        let mut told = self.params(asked::GPU_GET_NAME_STRING.0)?;
+        let named = self.control(SUBDEVICE, asked::GPU_GET_NAME_STRING.0, &mut told);
         if named.is_ok() {
             let name = told.get(gpu_name::ASCII).unwrap_or_default();
             put_text(&mut facts.name, uapi::text(name));
         }
         let mut arch = [0; arch_info::SIZE];
-        if self.control(SUBDEVICE, MC_GET_ARCH_INFO, &mut arch).is_ok() {
+        if self.control(SUBDEVICE, asked::MC_GET_ARCH_INFO.0, &mut arch).is_ok() {
             facts.architecture = arch_info::ARCHITECTURE.get(&arch).unwrap_or_default();
             facts.implementation = arch_info::IMPLEMENTATION.get(&arch).unwrap_or_default();
         }
         let mut info = KVec::from_elem(0, fifo_info::SIZE, GFP_KERNEL)?;
         let list = (fifo_info::FIFO_INFO_TBL_SIZE, fifo_info::FIFO_INFO_TBL);
-        let told = self.number(FIFO_GET_INFO, &mut info, list, INFO_PER_RUNLIST);
+        let told = self.number(asked::FIFO_GET_INFO.0, &mut info, list, asked::INFO_PER_RUNLIST);
         // A driver that does not say so has one row of ids for all runlists.
         let is_per_runlist = told.is_ok_and(|told| told != 0);
         facts.engines = Engines::of(facts.architecture, is_per_runlist);
-        let mut info = self.params(GPU_GET_INFO_V2)?;
+        let mut info = self.params(asked::GPU_GET_INFO_V2.0)?;
         let list = (gpu_info::GPU_INFO_LIST_SIZE, gpu_info::GPU_INFO_LIST);
-        let told = self.number(GPU_GET_INFO_V2, &mut info, list, INFO_MIG_MODE);
+        let told = self.number(asked::GPU_GET_INFO_V2.0, &mut info, list, asked::INFO_MIG_MODE);
         facts.mig_mode = told.map_or(uapi::mig::UNKNOWN, |mode| mode.saturating_add(1));
         Ok(())
     }

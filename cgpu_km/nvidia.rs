@@ -6,6 +6,8 @@
 //! tells them (`tests/abi/generate.py`); which classes, controls and commands are in the tables
 //! comes from the lists beside that generator, which say why.
 
+pub mod architecture;
+pub mod asked;
 pub mod capability;
 pub mod class;
 pub mod control;

@@ -4,6 +4,7 @@
 use crate::{
     failure::Failure,
     nvidia::{
+        class,
         escape::Escape,
         handle::{
             ClientHandle,
@@ -32,8 +33,6 @@ use crate::{
 };
 use kernel::prelude::*;
 
-const NV01_ROOT: u32 = 0x0000;
-const NV01_DEVICE_0: u32 = 0x0080;
 /// The handle of a client's device. Any number but 0 and the client's will do.
 pub(super) const DEVICE: u32 = 0xc690_0080;
 /// [`nvos33::FLAGS`] as CUDA passes them for the shared data: for reading (`NVOS33_FLAGS_ACCESS`),
@@ -85,7 +84,7 @@ impl<'a> Rm<'a> {
         };
         for handle in handles {
             // As for a program's client, the handle stands in the place of the client.
-            let (status, _) = this.alloc_in(handle.0, [0, 0], NV01_ROOT, &mut [])?;
+            let (status, _) = this.alloc_in(handle.0, [0, 0], class::NV01_ROOT.0, &mut [])?;
             if status != Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME.0) {
                 check(status)?;
                 this.client = handle.0;
@@ -146,7 +145,8 @@ impl<'a> Rm<'a> {
     pub(super) fn device(&self, gpu: &BackingFile, instance: u32) -> Result<(), Failure> {
         let mut params = [0; nv0080::SIZE];
         nv0080::DEVICE_ID.set(&mut params, instance);
-        gpu.with_descriptor(|_| self.alloc(self.client, DEVICE, NV01_DEVICE_0, &mut params))??;
+        let class = class::NV01_DEVICE_0.0;
+        gpu.with_descriptor(|_| self.alloc(self.client, DEVICE, class, &mut params))??;
         Ok(())
     }
 

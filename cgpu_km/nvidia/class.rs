@@ -71,6 +71,8 @@ impl Kind {
     }
 }
 
+/// A client.
+pub const NV01_ROOT: ClassId = ClassId(0x00);
 /// A context for DMA, over memory.
 pub const NV01_CONTEXT_DMA: ClassId = ClassId(0x02);
 /// An event, of the class that its parameters name.
@@ -87,6 +89,14 @@ pub const NV01_MEMORY_LOCAL_USER: ClassId = ClassId(0x40);
 pub const NV01_MEMORY_SYSTEM_OS_DESCRIPTOR: ClassId = ClassId(0x71);
 /// A range of an address space.
 pub const NV50_MEMORY_VIRTUAL: ClassId = ClassId(0x50a0);
+/// A GPU, as a client has it.
+pub const NV01_DEVICE_0: ClassId = ClassId(0x80);
+/// The page of a GPU's figures that the driver shares ([`rusd`](super::rusd)).
+pub const RM_USER_SHARED_DATA: ClassId = ClassId(0xde);
+/// A GPU without the others that may work as one with it.
+pub const NV20_SUBDEVICE_0: ClassId = ClassId(0x2080);
+/// The first class of doorbells that can be made through BAR1; all later GPUs have it too.
+pub const HOPPER_USERMODE_A: ClassId = ClassId(0xc661);
 
 /// Whether the driver takes a class without parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,9 @@
 mod docs;
 
 use super::{
+    asked,
     class::{
+        self,
         Kind,
         Presence, //
     },
@@ -389,6 +391,39 @@ fn rows_say_what_is_done_about_controls() {
         (0x00de_0001, Care::Poll),
     ] {
         assert_eq!(care(number), Some(expected), "{number:#x}");
+    }
+}
+
+/// Except FIFO_GET_INFO, which no program may ask.
+#[test]
+fn own_classes_and_controls_are_the_tables_ones() {
+    let classes = [
+        (class::NV01_ROOT, "NV01_ROOT"),
+        (class::NV01_DEVICE_0, "NV01_DEVICE_0"),
+        (class::RM_USER_SHARED_DATA, "RM_USER_SHARED_DATA"),
+        (class::NV20_SUBDEVICE_0, "NV20_SUBDEVICE_0"),
+        (class::HOPPER_USERMODE_A, "HOPPER_USERMODE_A"),
+    ];
+    let controls = [
+        (asked::GPU_GET_ID_INFO, "NV0000_CTRL_CMD_GPU_GET_ID_INFO"),
+        (asked::GPU_GET_INFO_V2, "NV2080_CTRL_CMD_GPU_GET_INFO_V2"),
+        (
+            asked::GPU_GET_NAME_STRING,
+            "NV2080_CTRL_CMD_GPU_GET_NAME_STRING",
+        ),
+        (asked::GPU_GET_GID_INFO, "NV2080_CTRL_CMD_GPU_GET_GID_INFO"),
+        (asked::MC_GET_ARCH_INFO, "NV2080_CTRL_CMD_MC_GET_ARCH_INFO"),
+        (fb::FB_GET_INFO_V2, "NV2080_CTRL_CMD_FB_GET_INFO_V2"),
+    ];
+    for (_, tables) in all() {
+        for (number, name) in classes {
+            let found = tables.class(number).map(|entry| entry.name);
+            assert_eq!(found, Some(name), "{number:?}");
+        }
+        for (number, name) in controls {
+            let found = tables.control(number).map(|entry| entry.name);
+            assert_eq!(found, Some(name), "{number:?}");
+        }
     }
 }
 

@@ -12,7 +12,14 @@
 //! end.
 
 use crate::{
-    nvidia::params,
+    nvidia::{
+        architecture::{
+            ADA,
+            AMPERE,
+            HOPPER, //
+        },
+        params, //
+    },
     policy::{
         count::lower,
         event::RefusalCause, //
@@ -28,11 +35,6 @@ const RUNLIST_IDS: u32 = CHANNELS_MAX;
 pub fn default_limit(max_instances: u32) -> u32 {
     (RUNLIST_IDS / max_instances.max(1)).max(1)
 }
-
-/// `NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_*` (ctrl2080mc.h) of the first Ampere and of Hopper.
-const AMPERE: u32 = 0x170;
-const HOPPER: u32 = 0x180;
-const ADA: u32 = 0x190;
 
 /// The kinds of engines, as far as it matters what a group for one takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,6 +28,8 @@
 //! Page tables are charged as well, as far as they are more than what those figures have in them
 //! ([`STARTUP_TABLES`]): see [`super::paging`].
 
+use crate::nvidia::architecture::HOPPER;
+
 /// The cost of contexts on a GPU, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextCost {
@@ -49,10 +51,6 @@ pub(super) const CHANNEL: u64 = 64 << 10;
 /// a chunk (`ctxBufferSize` in `kchangrpapiConstruct_IMPL()`, kernel_channel_group_api.c). This was
 /// not measured. A group for copies takes nothing.
 pub(super) const OTHER_GROUP: u64 = 64 << 10;
-
-/// GH100, as `NV2080_CTRL_CMD_MC_GET_ARCH_INFO` names it
-/// (`NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_GH100`, ctrl2080mc.h).
-const HOPPER: u32 = 0x180;
 
 /// Measured costs, by architecture.
 const MEASURED: [(u32, ContextCost); 1] = [(

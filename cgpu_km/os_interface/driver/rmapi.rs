@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     nvidia::{
+        class,
         fb,
         handle::{
             ClientHandle,
@@ -102,11 +103,6 @@ pub enum Missing {
     Memory,
 }
 
-const NV01_ROOT: u32 = 0x0000;
-const NV01_DEVICE_0: u32 = 0x0080;
-const NV20_SUBDEVICE_0: u32 = 0x2080;
-/// The first class of doorbells that can be made through BAR1; all later GPUs have it too.
-const HOPPER_USERMODE_A: u32 = 0xc661;
 /// Handles of our client's objects. Any number but 0 and the client's will do.
 const DEVICE: u32 = 0xc690_0080;
 const SUBDEVICE: u32 = 0xc690_2080;
@@ -222,7 +218,7 @@ impl KernelClient {
             this.client,
             this.client,
             DEVICE,
-            NV01_DEVICE_0,
+            class::NV01_DEVICE_0.0,
             Some(&mut params),
         )?;
         let mut params = Aligned([0; CLASS_PARAMS]);
@@ -230,7 +226,7 @@ impl KernelClient {
             this.client,
             DEVICE,
             SUBDEVICE,
-            NV20_SUBDEVICE_0,
+            class::NV20_SUBDEVICE_0.0,
             Some(&mut params),
         )?;
         this.doorbell = this.find_doorbell(is_register, is_window)?;
@@ -272,7 +268,7 @@ impl KernelClient {
                 self.client,
                 SUBDEVICE,
                 object,
-                HOPPER_USERMODE_A,
+                class::HOPPER_USERMODE_A.0,
                 Some(&mut params),
             )
         };
@@ -375,7 +371,7 @@ impl KernelClient {
         let field = |field: Field<u32>| field.get(outer.bytes).ok_or(EINVAL);
         let (client, parent) = (field(nvos64::H_ROOT)?, field(nvos64::H_OBJECT_PARENT)?);
         let (object, class) = (field(nvos64::H_OBJECT_NEW)?, field(nvos64::H_CLASS)?);
-        if class != NV01_DEVICE_0 {
+        if class != class::NV01_DEVICE_0.0 {
             return Err(EINVAL);
         }
         let mut own = Aligned([0; CLASS_PARAMS]);
@@ -479,7 +475,7 @@ impl KernelClient {
     /// (rs_server.c), then for that parent (`serverAllocResourceUnderLock()`, alloc_free.c). For a
     /// control of no client the driver logs an error (`RmDeprecatedGetControlHandler()`).
     pub fn is_client(&self, client: ClientHandle) -> Result<bool> {
-        match self.alloc(client.0, 0, 0, NV20_SUBDEVICE_0, None) {
+        match self.alloc(client.0, 0, 0, class::NV20_SUBDEVICE_0.0, None) {
             // A client that is being freed refuses everything.
             Err(Missing::Refused(
                 NvStatus::NV_ERR_OBJECT_NOT_FOUND | NvStatus::NV_ERR_INVALID_STATE,
@@ -497,7 +493,7 @@ impl KernelClient {
         handles: &mut impl Iterator<Item = ClientHandle>,
     ) -> core::result::Result<u32, Missing> {
         let taken = Missing::Refused(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME);
-        let made = handles.map(|handle| self.alloc(handle.0, 0, 0, NV01_ROOT, None));
+        let made = handles.map(|handle| self.alloc(handle.0, 0, 0, class::NV01_ROOT.0, None));
         let mut made = made.skip_while(|made| *made == Err(taken));
         made.next().unwrap_or(Err(taken))
     }
