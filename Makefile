@@ -7,7 +7,7 @@
 #   make package         a Debian package with DKMS, in target/package; make rpm: an RPM
 #   make install         build and install on this machine (install.sh), make uninstall
 #   make test            lint, host tests, tests in the test machine, also with the real driver
-#                        (root, apt, cargo, python3)
+#                        (root, apt, cargo, python3); with Kubernetes where it was built before
 #   make test-driver     NVIDIA's own driver in the test machine, on an emulated GPU (tests/driver)
 #   make test-kubernetes cgpu-dra on a real control plane of Kubernetes, built with Go, and pods
 #                        with a real kubelet in the test machine (a long one)
@@ -75,7 +75,7 @@ lint:
 	@tests/floors.py lint
 
 test:
-	@tests/floors.py lint host vm driver
+	@tests/floors.py lint host vm driver kubernetes-if-built
 
 test-host:
 	@tests/floors.py lint host

@@ -66,6 +66,8 @@ class Step(typing.NamedTuple):
     name: str
     command: list
     after: tuple = ()
+    # Its programs take long to build: it is run where that was done before.
+    only_if_built: bool = False
 
 
 def after(first, *steps):
@@ -312,6 +314,7 @@ FLOORS = {
     "vm": VM,
     "driver": DRIVER,
     "kubernetes": KUBERNETES,
+    "kubernetes-if-built": tuple(step._replace(only_if_built=True) for step in KUBERNETES),
     "debian13": DEBIAN13,
     "debug": DEBUG,
 }
@@ -478,9 +481,10 @@ def have_tools():
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def lacks(command):
+def lacks(step):
     """A tool that a step needs and this machine may not have. The step is then skipped by name, not
     silently."""
+    command = step.command
     if command[:2] == ["cargo", "clippy"] and not shutil.which("cargo-clippy"):
         return "this toolchain has no clippy"
     if (command[0] == "rustfmt" or command[:2] == ["cargo", "fmt"]) and not shutil.which("rustfmt"):
@@ -488,6 +492,11 @@ def lacks(command):
     if "--shellcheck" in command and not shutil.which("shellcheck"):
         return "this machine has no shellcheck"
     if command[0].startswith("tests/kubernetes/"):
+        if step.only_if_built and not any(CACHE.glob("kubernetes-*/complete")):
+            return (
+                "no control plane of Kubernetes has been built here: `make test-kubernetes` builds "
+                "one, in 20 minutes or more, and from then on this runs it"
+            )
         return go_is_missing()
     return None
 
@@ -523,7 +532,7 @@ def count(code, tallies):
 
 def carry_out(step, before, say):
     """Runs a step, unless it cannot be run here or has passed before."""
-    missing = lacks(step.command)
+    missing = lacks(step)
     if missing:
         say(f"== {step.name}: SKIPPED, {missing}\n")
         return Result(skipped=1)
