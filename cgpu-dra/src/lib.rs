@@ -17,40 +17,30 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "cluster")]
 pub mod apiserver;
 pub mod asked;
 pub mod claims;
 pub mod compat;
 pub mod config;
-#[cfg(feature = "cluster")]
 pub mod device_plugin;
-#[cfg(feature = "cluster")]
 pub mod driver;
-#[cfg(feature = "cluster")]
 pub mod events;
 pub mod failures;
 pub mod gpus;
 pub mod journal;
-#[cfg(feature = "cluster")]
 pub mod keeper;
 pub mod kernel_log;
-#[cfg(feature = "cluster")]
 pub mod kubelet;
-#[cfg(feature = "cluster")]
 pub mod metrics;
 pub mod names;
 pub mod node;
 pub mod once;
 pub mod parameters;
 pub mod patch;
-#[cfg(feature = "cluster")]
 pub mod pods;
 pub mod proto;
-#[cfg(feature = "cluster")]
 pub mod publisher;
 pub mod quantity;
-#[cfg(feature = "cluster")]
 pub mod rpc;
 pub(crate) mod scheduler;
 pub mod slices;
@@ -58,10 +48,7 @@ pub mod slots;
 pub mod status;
 pub mod templates;
 pub mod tenants;
-#[cfg(feature = "cluster")]
 pub mod threads;
 pub(crate) mod turns;
-#[cfg(feature = "cluster")]
 pub mod web;
-#[cfg(feature = "cluster")]
 pub mod webhook;

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Fuzzing of `cgpu-dra`: what users of a cluster write into claims, and what comes at the
-//! socket for the kubelet. Nothing panics; what is accepted is in range; nothing that a user wrote
-//! is in a path.
+//! sockets for the kubelet and the apiserver. Nothing panics; what is accepted is in range; nothing
+//! that a user wrote is in a path. [`node`] does what is asked.
 
 #[path = "../../../cgpu-dra/tests/inventory/mod.rs"]
 mod inventory;
 
+use crate::node;
 use cgpu_dra::{
     asked::{names, AskedPod},
     claims::plan,
     compat::convert,
     config::{Allowed, GpuConfig},
     names::{is_object, uid_of, Uid},
-    proto::{AllocateRequest, ClaimsRequest, ListPodResourcesResponse, RegistrationStatus},
+    pods::uses,
+    proto::{ClaimsRequest, ListPodResourcesResponse, RegistrationStatus},
     quantity,
     status::Resize,
 };
@@ -30,12 +32,15 @@ pub fn any(input: &[u8]) {
     let Some((kind, rest)) = input.split_first() else {
         return;
     };
-    match kind % 5 {
+    match kind % 8 {
         0 => parameters(rest),
         1 => claim(rest),
         2 => message(rest),
         3 => text(rest),
-        _ => pod(rest),
+        4 => pod(rest),
+        5 => _ = node::calls(rest),
+        6 => _ = node::review(rest),
+        _ => _ = node::slots(rest),
     }
 }
 
@@ -92,9 +97,10 @@ fn claim(input: &[u8]) {
 }
 
 fn message(input: &[u8]) {
-    let _ = ListPodResourcesResponse::decode(input);
+    if let Ok(told) = ListPodResourcesResponse::decode(input) {
+        let _ = uses(&told);
+    }
     let _ = RegistrationStatus::decode(input);
-    let _ = AllocateRequest::decode(input);
     for claim in ClaimsRequest::decode(input).unwrap_or_default().claims {
         if let Some(uid) = Uid::new(&claim.uid) {
             let name = uid.instance();
@@ -182,7 +188,7 @@ mod tests {
 
     #[test]
     fn any_kind_takes_any_bytes() {
-        for kind in 0..6 {
+        for kind in 0..8 {
             any(&[kind]);
             any(&[kind, b'{', b'}']);
             any(&[kind, 0xff]);

@@ -11,6 +11,8 @@
 pub mod driver;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
+#[cfg(feature = "kubernetes")]
+pub mod node;
 pub mod program;
 pub mod run;
 #[cfg(feature = "seeds")]

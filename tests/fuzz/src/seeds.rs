@@ -58,10 +58,10 @@ pub fn of(traces: &[Trace]) -> Seeds {
 }
 
 /// Inputs of the target `kubernetes`: what a cluster writes, each behind the number of its kind.
-fn kubernetes() -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn kubernetes() -> BTreeMap<String, Vec<u8>> {
     const UID: &str = "7b2ea4b2-0000-4000-8000-00000000000f";
     let parameters = r#"{"apiVersion":"cgpu.io/v1alpha1","kind":"GpuConfig","priority":"high",
-        "managed":"charge","capabilities":["compute","utility"]}"#;
+        "managed":"charge","capabilities":["compute","utility"],"burstMs":100}"#;
     let result = |request: &str, device: &str| {
         format!(
             r#"{{"request":"{request}","driver":"gpu.cgpu.io","pool":"node1","device":"{device}",
@@ -90,7 +90,46 @@ fn kubernetes() -> BTreeMap<String, Vec<u8>> {
         {"name":"b","resources":{"limits":{"aliyun.com/gpu-mem":8}}}],
         "initContainers":[{"name":"c","resources":{"requests":{
         "tke.cloud.tencent.com/qgpu-core":200,"tke.cloud.tencent.com/qgpu-memory":5}}}]}}"#;
-    let inputs: [(u8, &str, &[u8]); 6] = [
+    let calls = [
+        part(0, claim.as_bytes()),
+        part(1, &message),
+        part(2, &message),
+        part(4, b""),
+        part(5, b""),
+        part(3, &message),
+        part(4, b""),
+        part(1, &message),
+    ]
+    .concat();
+    let review = |of: u8, object: &str| {
+        let review = format!(
+            r#"{{"request":{{"uid":"u","namespace":"team-a","dryRun":false,"object":{object}}}}}"#
+        );
+        [&[of], review.as_bytes()].concat()
+    };
+    let opaque = format!(r#"{{"opaque":{{"driver":"gpu.cgpu.io","parameters":{parameters}}}}}"#);
+    let devices = format!(
+        r#"{{"requests":[{{"name":"a","exactly":{{"deviceClassName":"gpu.cgpu.io"}}}}],
+        "config":[{opaque}]}}"#
+    );
+    let template = format!(r#"{{"spec":{{"spec":{{"devices":{devices}}}}}}}"#);
+    // A uid that is none, and a class that would be a path.
+    let odd = [field(1, "team-a"), field(2, "..x"), field(3, "train")].concat();
+    let length = u8::try_from(odd.len()).unwrap_or(0);
+    let odd = [&[1 << 3 | 2, length], &odd[..]].concat();
+    let odd_claim = claim.replace(UID, "..x");
+    let odd_calls = [part(0, odd_claim.as_bytes()), part(1, &odd), part(3, &odd)].concat();
+    let odd_template = template.replace(r#""gpu.cgpu.io"}"#, r#""a/../../secrets"}"#);
+    let slot = field(1, "8g-gpu-0-1");
+    let length = u8::try_from(slot.len()).unwrap_or(0);
+    let slots = [&[1 << 3 | 2, length], &slot[..]].concat();
+    let inputs: [(u8, &str, &[u8]); 12] = [
+        (5, "calls", &calls),
+        (5, "odd-calls", &odd_calls),
+        (6, "review-odd", &review(1, &odd_template)),
+        (6, "review-pod", &review(0, pod)),
+        (6, "review-template", &review(1, &template)),
+        (7, "slots", &slots),
         (0, "parameters", parameters.as_bytes()),
         (1, "claim", claim.as_bytes()),
         (2, "message", &message),
@@ -101,6 +140,12 @@ fn kubernetes() -> BTreeMap<String, Vec<u8>> {
     let named =
         |(kind, name, bytes): (u8, &str, &[u8])| (name.to_owned(), [&[kind], bytes].concat());
     inputs.into_iter().map(named).collect()
+}
+
+/// A call on a node, behind its number and its length.
+fn part(kind: u8, bytes: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(bytes.len()).unwrap_or(0).to_le_bytes();
+    [&[kind], &length[..], bytes].concat()
 }
 
 /// Words that inputs are likely to need, in libFuzzer's form of a dictionary.
