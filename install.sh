@@ -41,6 +41,8 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=dist/userland.sh
 . "$here/dist/userland.sh"
 dry='' root='' prefix=/usr/local release=$(uname -r) kdir='' prebuilt='' load=yes
+# The folder with this machine's /proc and /sys. Tests name that of another machine.
+host=${CGPU_INSTALL_HOST:-}
 metadata='' object='' in_tree='' key='' cert=''
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -237,18 +239,18 @@ if [ -n "$key" ] && [ ! -x "$kdir/scripts/sign-file" ]; then
 	lack "--sign takes $kdir/scripts/sign-file, which is not there; install the headers of kernel $release or give --kdir"
 fi
 if [ -n "$load" ]; then
-	if [ -e /proc/cgpu_km/inst_ctl ]; then
+	if [ -e "$host/proc/cgpu_km/inst_ctl" ]; then
 		lack "Alibaba's cGPU is loaded, whose module is called cgpu_km too; stop and remove it first"
-	elif [ -z "$replaces" ] && grep -q '^cgpu_km ' /proc/modules; then
+	elif [ -z "$replaces" ] && grep -q '^cgpu_km ' "$host/proc/modules"; then
 		lack "cgpu_km is loaded already; cgpuctl unload unloads it"
 	fi
 	# The last byte of the variable is its value.
-	for variable in /sys/firmware/efi/efivars/SecureBoot-*; do
+	for variable in "$host"/sys/firmware/efi/efivars/SecureBoot-*; do
 		[ -e "$variable" ] || continue
 		[ "$(tail -c 1 "$variable" | od -An -tu1 | tr -d ' ')" = 1 ] || continue
 		[ -n "$key" ] || lack "Secure Boot is on: the kernel takes only signed modules; give --sign KEY CERT with a key that it knows (mokutil --import), or --no-load"
 	done
-	driver=/proc/driver/nvidia/version
+	driver=$host/proc/driver/nvidia/version
 	if [ ! -e "$driver" ]; then
 		warn "the NVIDIA driver is not loaded; cgpu_km loads, and finds the GPUs when it is"
 	elif ! grep -q "Open Kernel Module" "$driver"; then
@@ -258,8 +260,12 @@ if [ -n "$load" ]; then
 		case $branch in
 		535 | 550 | 570 | 580 | 595) ;;
 		*)
-			warn "the NVIDIA driver is of branch ${branch:-unknown}; no instance is made without" \
-				"tables for it (535, 550, 570, 580 and 595 have some; docs/install.md says how to hold one)"
+			warn "the NVIDIA driver is of branch ${branch:-unknown}, and no instance is made without" \
+				"tables for it. 535, 550, 570, 580 and 595 have tables. Install one of them, and hold it:"
+			hold="s/ 580\.[0-9.]*-.*//p"
+			printf '    %s\n' "apt install nvidia-open-580" \
+				"apt-mark hold \$(dpkg-query -W -f '\${Package} \${Version}\\n' | sed -n '$hold')" \
+				"(names in other repositories are in docs/install.md)" >&2
 			;;
 		esac
 	fi

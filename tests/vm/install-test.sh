@@ -65,6 +65,67 @@ warns >/tmp/said
 ! grep -E 'SELinux|MIG|docker|containerd' /tmp/said >&2 &&
 	echo "ok and not where nothing is in the way"
 rm -r /tmp/host
+
+# Machines on which the module would not work. Each lacks nothing else.
+machine() { # machine [DRIVER]: the /proc and /sys of a machine, with this line of its driver
+	rm -rf /tmp/machine
+	mkdir -p /tmp/machine/proc/driver/nvidia /tmp/machine/sys/firmware/efi/efivars
+	touch /tmp/machine/proc/modules
+	printf 'NVRM version: NVIDIA UNIX %s\n' "${1:-$open  580.142  Release Build}" \
+		>/tmp/machine/proc/driver/nvidia/version
+}
+open="Open Kernel Module for x86_64"
+closed="x86_64 Kernel Module  580.142  Thu Jul 23 01:44:26 UTC 2026"
+secure() { # secure VALUE: the firmware's variable, of four bytes of attributes and its value
+	printf '\006\000\000\000%b' "$1" >/tmp/machine/sys/firmware/efi/efivars/SecureBoot-8be4
+}
+judged() { # judged CODE [OPTIONS...]: whether a dry run on this machine exits with CODE
+	local code=$1 rc=0
+	shift
+	CGPU_INSTALL_HOST=/tmp/machine /files/install.sh --dry-run --prebuilt /files/prebuilt "$@" \
+		>/tmp/said 2>&1 || rc=$?
+	cat /tmp/said >&2
+	[ "$rc" = "$code" ]
+}
+alone() { [ "$(grep -c '^install.sh: ' /tmp/said)" = 1 ] && grep -q "^install.sh: $1" /tmp/said; }
+machine
+judged 0 && ! grep -q '^install.sh: ' /tmp/said && echo "ok a machine in order has no warning"
+mkdir /tmp/machine/proc/cgpu_km
+touch /tmp/machine/proc/cgpu_km/inst_ctl
+echo "cgpu_km 32768 0 - Live 0x0" >/tmp/machine/proc/modules
+judged 1 && alone "Alibaba's cGPU is loaded" && echo "ok no second cgpu_km beside Alibaba's"
+rm /tmp/machine/proc/cgpu_km/inst_ctl
+judged 1 && alone "cgpu_km is loaded already; cgpuctl unload" && echo "ok nor beside one of ours"
+machine
+secure '\001'
+judged 1 && alone "Secure Boot is on: .*give --sign KEY CERT" && echo "ok Secure Boot wants a key"
+judged 0 --no-load && echo "ok but not where nothing is loaded"
+mkdir -p /tmp/headers/scripts
+cp /bin/true /tmp/headers/scripts/sign-file
+judged 0 --kdir /tmp/headers --sign /key /cert &&
+	grep -q "would sign cgpu_km.ko with /key" /tmp/said &&
+	echo "ok nor with a key"
+secure '\000'
+judged 0 && ! grep -q '^install.sh: ' /tmp/said && echo "ok Secure Boot that is off is none"
+machine "$closed"
+judged 1 && alone "the NVIDIA driver's kernel modules are the proprietary ones" &&
+	echo "ok the closed driver is refused"
+machine "$open  615.71.09  Release Build"
+judged 0 && alone "warning: the NVIDIA driver is of branch 615, " &&
+	[ "$(grep -e '^apt install nvidia-open-' -e '^apt-mark hold' /files/install.md |
+		sed 's/^/    /' | grep -cxFf - /tmp/said)" = 2 ] &&
+	echo "ok another branch is warned of, with the pin of the document"
+rm /tmp/machine/proc/driver/nvidia/version
+judged 0 && alone "warning: the NVIDIA driver is not loaded" &&
+	echo "ok a driver that is not loaded is warned of"
+# Everything at once.
+machine "$closed"
+secure '\001'
+mkdir /tmp/machine/proc/cgpu_km
+touch /tmp/machine/proc/cgpu_km/inst_ctl
+judged 1 && grep -q "3 things stand in the way" /tmp/said && echo "ok all of that at once"
+rm -r /tmp/machine /tmp/headers
+
 /files/install.sh --dry-run --prebuilt /files/prebuilt --prefix /opt/cgpu >/tmp/said 2>&1
 grep -q 'do not look below /opt/cgpu/lib' /tmp/said &&
 	echo "ok a prefix where nobody looks is told"
@@ -163,7 +224,7 @@ rc=0
 "$here/run.sh" --no-build --name install --limit 1200 --load driver \
 	--file "$root/usr/bin/bash:/bin/bash" "${libraries[@]}" \
 	--file "$CGPU_TREE/install.sh" --file "$CGPU_TREE/uninstall.sh" --file "$CGPU_TREE/dist" \
-	--file "$CGPU_TREE/Cargo.toml" \
+	--file "$CGPU_TREE/Cargo.toml" --file "$CGPU_TREE/docs/install.md" \
 	--file "$work/prebuilt" --file "$work/session" -- bash /files/session >"$work/said" || rc=$?
 # The tests that the session has, and the two above.
 all=$((2 + $(grep -c 'echo "ok ' "$work/session")))
