@@ -1,8 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# demo.sh: two containers share an emulated GPU in the test machine (tests/vm/demo.sh starts it). In
-# each a CUDA program takes memory until there is no more, and nvidia-smi is asked then. The limit
-# of one is raised while its program runs. Progress goes to stderr, the table to stdout.
+# demo.sh [--idle]: two containers share an emulated GPU in the test machine, where tests/vm/demo.sh
+# starts this. In each a CUDA program takes memory until there is no more, and nvidia-smi is asked
+# then. It must say what `cgpuctl inst list` calls USED. The limit of one is raised while its
+# program runs. Progress goes to stderr, the table to stdout. --idle: also shows what nvidia-smi
+# says before the programs start.
 # shellcheck disable=SC1091  # paths in the machine
 . /vm.conf
 . /guest-lib.sh
@@ -82,28 +84,60 @@ go_on() { touch "/containers/$1/tmp/$2.go-on"; }
 memory() {
 	sed -n -E 's/.* ([0-9]+MiB) *\/ *([0-9]+MiB) .*/\1 of \2/p' "/containers/$1/tmp/$2.table"
 }
+# listed NAME: USED of `cgpuctl inst list`.
+listed() { cgpuctl inst list | awk -v name="$1" '$1 == name { print $4 " " $5 }'; }
+# agree NAME TIME: keeps what is listed. It is what nvidia-smi said in the container a moment ago:
+# that rounds up to a MiB, and the list down to a hundredth of a GiB.
+agree() {
+	listed "$1" >"/containers/$1/tmp/$2.listed"
+	mib=$(memory "$1" "$2")
+	mib=${mib%%MiB*}
+	charged=$(value "$1" memory_charged_bytes)
+	if [ "$mib" != $(((charged + 1048575) / 1048576)) ] ||
+		! awk -v mib="$mib" \
+			'{ exit !($2 == "GiB" && $1 * 1024 <= mib && mib - 1 < ($1 + 0.01) * 1024) }' \
+			"/containers/$1/tmp/$2.listed"; then
+		end "$1: nvidia-smi says $mib MiB, inst list $(listed "$1") of $charged bytes"
+	fi
+}
 free_again() { [ "$(value "$1" memory_used_bytes)" = 0 ]; }
-# row NAME LIMIT MEMORY: a line of the table at the end.
-row() { echo "$1|$2|$(gib "$(value "$1" memory_peak_bytes)")|$3"; }
+# row NAME LIMIT TIME...: a line of the table at the end.
+row() {
+	name=$1
+	limit=$2
+	shift 2
+	used='' shown=''
+	for time; do
+		used="$used${used:+, then }$(cat "/containers/$name/tmp/$time.listed")"
+		shown="$shown${shown:+, then }$(memory "$name" "$time")"
+	done
+	echo "$name|$limit|$used|$shown"
+}
 
 # Somebody has the GPU open: otherwise the driver starts it anew for each program.
 exec 9<>/dev/nvidia0
 operator cgpuctl inst create infer --gpu 0 --mem 16GiB
 operator cgpuctl inst create train --gpu 0 --mem 8GiB
+if [ "${1:-}" = --idle ]; then
+	tell "train# nvidia-smi"
+	container train nvidia-smi >&2 || end "nvidia-smi exited with $?"
+fi
 program infer first &
 program train first second &
 holds infer first
+agree infer first
 holds train first
+agree train first
 operator cgpuctl inst set-mem train 24GiB
 go_on train first
 holds train second
+agree train second
 tell "train# nvidia-smi"
 cat /containers/train/tmp/second.table >&2
 {
-	echo "instance|limit|peak|nvidia-smi"
-	row infer "$(gib "$(value infer memory_limit_bytes)")" "$(memory infer first)"
-	row train "8.00 GiB, then $(gib "$(value train memory_limit_bytes)")" \
-		"$(memory train first), then $(memory train second)"
+	echo "instance|limit|inst list|nvidia-smi"
+	row infer "$(gib "$(value infer memory_limit_bytes)")" first
+	row train "8.00 GiB, then $(gib "$(value train memory_limit_bytes)")" first second
 } >/tmp/table
 go_on infer first
 go_on train second
