@@ -275,6 +275,33 @@ static const struct file_operations revoke_fops = {
 	.owner = THIS_MODULE, .open = simple_open, .write = revoke_write,
 };
 
+/*
+ * "MINOR NUMBER": the driver reports an Xid of that GPU, as
+ * kernel_rc.c:krcReportXid_IMPL() does where it knows of no process
+ */
+static ssize_t xid_write(struct file *filp, const char __user *buf,
+			 size_t n, loff_t *pos)
+{
+	u32 minor, number;
+	struct fake_gpu *g;
+	char text[24] = {};
+
+	if (n >= sizeof(text) || copy_from_user(text, buf, n))
+		return -EINVAL;
+	if (sscanf(text, "%u %u", &minor, &number) != 2)
+		return -EINVAL;
+	g = fake_gpu_by_minor(minor);
+	if (!g)
+		return -EINVAL;
+	pr_err("NVRM: Xid (PCI:%04x:%02x:%02x): %u, asked for by a test\n",
+	       g->pci_domain, g->pci_bus, g->pci_slot, number);
+	return n;
+}
+
+static const struct file_operations xid_fops = {
+	.owner = THIS_MODULE, .open = simple_open, .write = xid_write,
+};
+
 #define WRITABLE(name, show)						\
 static int name##_open(struct inode *inode, struct file *filp)		\
 {									\
@@ -320,6 +347,7 @@ int fake_debugfs_init(void)
 	debugfs_create_file("read_log", 0644, dir, NULL, &read_log_fops);
 	debugfs_create_file("unanswered", 0644, dir, NULL, &unanswered_fops);
 	debugfs_create_file("revoke", 0200, dir, NULL, &revoke_fops);
+	debugfs_create_file("xid", 0200, dir, NULL, &xid_fops);
 	debugfs_create_file("gpu_touch", 0200, dir, NULL, &gpu_touch_fops);
 	debugfs_create_file("answers", 0644, dir, NULL, &answers_fops);
 	return 0;
