@@ -13,6 +13,8 @@
 #                          are in /modules, and what is loaded at the end is unloaded
 #   --file FROM[:TO]       puts a file into the machine, at /files/NAME or TO; may be repeated
 #   --folder FROM:TO       puts a folder there, with its links as they are; may be repeated
+#   --network OPTIONS      a network card behind QEMU's own network, with these options of it; the
+#                          machine is 10.0.2.15 there, this host 10.0.2.2
 #   --disk FILE            the machine's disk /dev/nvme0n1; what it writes there stays in the file
 #   --limit SECONDS        the machine is stopped after that (600)
 #   --memory MIB           (1024; debug kernel and real driver 2048)
@@ -29,7 +31,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 kernel=stock without='' driver=stand-in gpus=1 fake='' load='driver module' limit=600 memory='' \
-	leaks=no plugin='' disk='' keep='' name='' files=() folders=() build=yes
+	leaks=no plugin='' disk='' network=() keep='' name='' files=() folders=() build=yes
 processors=(-accel tcg,thread=multi -smp 2)
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -42,6 +44,10 @@ while [ $# -gt 0 ]; do
 	--file) files+=("$2"); shift ;;
 	--folder) folders+=("$2"); shift ;;
 	--disk) disk=$2; shift ;;
+	--network)
+		network=(-netdev "user,id=network,$2" -device virtio-net-pci,netdev=network)
+		shift
+		;;
 	--limit) limit=$2; shift ;;
 	--memory) memory=$2; shift ;;
 	--count-instructions)
@@ -185,7 +191,7 @@ in_root "$qemu_root" "$work" /stage rw "$(dirname "$(readlink -f "$out/vmlinuz")
 	"${disk_mount[@]}" -- \
 	timeout --foreground --kill-after=5 "$limit" \
 	qemu-system-x86_64 "${processors[@]}" "${plugins[@]}" -cpu max,la57=off "${HARDWARE[@]}" \
-	"${disks[@]}" -m "$memory" -nodefaults -display none -monitor none -no-reboot \
+	"${disks[@]}" "${network[@]}" -m "$memory" -nodefaults -display none -monitor none -no-reboot \
 	-kernel /build/vmlinuz -initrd /stage/initramfs -append "$arguments" \
 	-serial file:/stage/console \
 	-chardev stdio,id=results,signal=off -serial chardev:results \
