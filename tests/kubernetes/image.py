@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """image.py NAME FILE ENTRY[=PATH]...: writes a container image as an OCI archive, for
 `ctr images import`. It has one layer: each PATH as /ENTRY. An ENTRY that ends in / is an empty
-folder that everybody may write to."""
+folder that everybody may write to. Its containers sleep, unless they are told otherwise.
+
+image.py NAME FILE --recipe RECIPE FOLDER: writes the image that `docker build -f RECIPE FOLDER`
+makes. The recipe may begin with nothing, copy files and name the program that is run."""
 
 import hashlib
 import io
@@ -34,8 +37,27 @@ def layer(words):
     return made.getvalue()
 
 
+def follow(recipe, folder):
+    """The entries of the layer that a recipe makes, and the program that it names."""
+    words, program = [], None
+    for line in Path(recipe).read_text().splitlines():
+        match line.split():
+            case [] | ["#", *_] | ["FROM", "scratch"]:
+                pass
+            case ["COPY", path, entry]:
+                words.append(f"{entry.removeprefix('/')}={Path(folder) / path}")
+            case ["ENTRYPOINT", *_]:
+                program = json.loads(line.split(None, 1)[1])
+            case _:
+                sys.exit(f"{recipe}: image.py cannot do this: {line}")
+    return words, {"Entrypoint": program}
+
+
 def main():
     name, target, *words = sys.argv[1:]
+    run = {"Cmd": ["/busybox", "sleep", "infinity"]}
+    if words[0] == "--recipe":
+        words, run = follow(*words[1:])
     with tarfile.open(target, "w") as tar:
 
         def put(path, data):
@@ -56,7 +78,7 @@ def main():
             {
                 "architecture": "amd64",
                 "os": "linux",
-                "config": {"Cmd": ["/busybox", "sleep", "infinity"]},
+                "config": run,
                 "rootfs": {"type": "layers", "diff_ids": [files["digest"]]},
             },
         )

@@ -14,3 +14,7 @@ check "a new pod gets an instance" tenant seventh 8
 check "pods are deleted" run kubectl delete pods --all --timeout=50m
 check "their instances are gone" in_time gone "$third"
 check "and nothing is left of any claim" in_time nothing
+
+# ---- a device plugin in the place of claims
+# shellcheck source-path=SCRIPTDIR source=node-plugin.sh
+. /files/node-plugin.sh

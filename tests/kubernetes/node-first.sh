@@ -18,6 +18,10 @@ done
 check "small: the instance has the limit" is "$(value "$small" memory_limit_bytes)" $((8 << 30))
 check "large: the instance has the limit" is "$(value "$large" memory_limit_bytes)" $((16 << 30))
 
+# ---- what the kubelet and the driver tell of them
+# shellcheck source-path=SCRIPTDIR source=node-told.sh
+. /files/node-told.sh
+
 # ---- a container is killed
 id=$(value "$small" id)
 before=$(process 8)
@@ -33,11 +37,22 @@ check "a pod is deleted" delete large
 check "its instance is gone, and its CDI file" in_time gone "$large"
 check "the other pod has run on" holds small 8
 
+# ---- another system's names
+webhook_runs() {
+	is "$(kubectl get deployment cgpu-webhook --namespace cgpu \
+		-o 'jsonpath={.status.readyReplicas}')" 1
+}
+check "the chart's Deployment runs the webhook in a pod" in_time webhook_runs
+# The apiserver does not wait long for it.
+check "a pod with HAMi's names is made" \
+	in_time looks other 2 'nvidia.com/gpu: 1, nvidia.com/gpumem: 2048'
+check "it gets a claim, and runs" in_time holds other 2
+check "it is deleted" delete other
+
 # ---- cgpu-dra is killed
-check "a pod with 4 GiB runs" tenant third 4
 third=$(instance third)
 before=$(process 4)
-check "cgpu-dra is killed, and comes back" killed cgpu-dra
+check "cgpu-dra is killed in its container, and comes back" killed "$DRIVER"
 check "a new pod gets an instance" tenant fourth 2
 check "a pod from before has run on" same third 4 "$before"
 check "with its instance" holds third 4
@@ -46,7 +61,7 @@ check "and nothing of it is left" in_time gone "$small"
 
 # ---- the kubelet is killed
 fourth=$(instance fourth)
-check "the kubelet is killed, and comes back" killed kubelet
+check "the kubelet is killed, and comes back" killed '^kubelet '
 check "it says that the node is ready" in_time heard_since "$died"
 check "a new pod gets an instance" tenant fifth 2
 check "a pod from before has run on" same third 4 "$before"
@@ -55,22 +70,8 @@ check "and nothing of it is left" in_time gone "$fourth"
 check "a new one is deleted, too" delete fifth
 
 # ---- how long it takes
-# started POD [GIB]: it starts, and is deleted. Leaves in `took` how many seconds it needed.
-started() {
-	pod "$1" "exec /busybox sleep infinity" "${2:-}" && running "$1" && took=$(seconds "$1") &&
-		delete "$1"
-}
-with='' without=''
-both_start_five_times() {
-	for n in 1 2 3 4 5; do
-		started "plain-$n" || return 1
-		without="$without $took"
-		started "claim-$n" 1 || return 1
-		with="$with $took"
-	done
-}
-check "pods without a claim and with one start and go, five times" both_start_five_times
-echo "seconds from a pod's creation to its container's start: with a claim$with, without$without"
+# shellcheck source-path=SCRIPTDIR source=node-times.sh
+. /files/node-times.sh
 only_third() { is "$(cgpuctl inst list --json | grep -c '"gpu_minor"')" 1; }
 check "of all that are gone nothing is left" in_time only_third
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# node-session.sh first|again: a node of Kubernetes in the test machine, with everything that makes
-# a cluster, and pods with claims on it (node-test.sh makes the disk). `first` ends with everything
-# killed; `again` goes on with the same disk. Ends in "kubernetes: N passed, N failed".
+# node-session.sh first|again: a node of Kubernetes in the test machine, and pods with claims on it
+# (node-test.sh makes the disk, node-cluster.sh the cluster). `first` ends with everything killed;
+# `again` goes on with the same disk. Ends in "kubernetes: N passed, N failed".
 #
 # No runtime can pivot out of the machine's root, which is an initramfs: the disk becomes the root.
 if [ "$1" != inside ]; then
@@ -17,7 +17,11 @@ if [ "$1" != inside ]; then
 fi
 shift
 cd / || exit 1
-export PATH=/usr/bin:/bin HOME=/root KUBECONFIG=/etc/kubernetes/admin.conf
+# As systemd has it: what a container mounts can be seen on the node, and so in others.
+mount --make-rshared /
+# The driver has to mount it itself.
+umount /run/cgpu/dev
+export PATH=/usr/bin:/bin HOME=/root
 . /files/guest-check.sh
 # How Kubernetes writes a time.
 FORMAT=%Y-%m-%dT%H:%M:%SZ
@@ -38,28 +42,27 @@ serve() {
 	setsid sh -c 'while :; do "$@"; echo "$1 has ended ($?)"; sleep 1; done' sh "$@" \
 		>>"/var/log/$name" 2>&1 &
 }
-# A condition is waited for as long as it may take on the busiest machine. To ask takes seconds of
-# the machine's time, which what is asked for needs, too.
+# A condition is waited for as long as it may take on the busiest machine. To ask takes the
+# machine's time, which what is asked for needs, too: at most half of it.
+PAUSE=2
 in_time() {
-	last=$(($(date +%s) + 3000))
+	asked=$(date +%s)
+	last=$((asked + 3000))
 	until "$@" >/dev/null 2>&1; do
-		[ "$(date +%s)" -lt "$last" ] || return 1
-		sleep 3
+		now=$(date +%s)
+		[ "$now" -lt "$last" ] || return 1
+		sleep $PAUSE
+		sleep $((now - asked))
+		asked=$(date +%s)
 	done
 }
-# kubectl ...: asks again when a busy machine did not let the apiserver answer in time.
+# kubectl ...: that of the host, with what this one reads if it has `-f -`.
 kubectl() {
-	until command kubectl "$@" 2>"$out/complaint"; do
-		if ! grep -qE "TLS handshake timeout|connection refused" "$out/complaint"; then
-			cat "$out/complaint" >&2
-			return 1
-		fi
-		sleep 3
-	done
-}
-ready() {
-	is "$(wget -qO- --no-check-certificate \
-		--header "Authorization: Bearer admin-of-the-tests" https://127.0.0.1:6443/readyz)" ok
+	printf '%s\n' "$@" "" >"$out/request"
+	[ "$3" != - ] || cat >>"$out/request"
+	wget -qO "$out/answer" --post-file "$out/request" http://10.96.0.1:8001/ || return 1
+	sed '$d' "$out/answer"
+	return "$(tail -n 1 "$out/answer")"
 }
 # Not what it was before the machine booted.
 node_is_ready() {
@@ -76,40 +79,24 @@ heard_since() {
 }
 published() { kubectl get resourceslices -o name | grep -q .; }
 
-CONTROLLERS=resourceclaim-controller,node-lifecycle-controller,namespace-controller
-CONTROLLERS=$CONTROLLERS,serviceaccount-controller,garbage-collector-controller
-CONTROLLERS=$CONTROLLERS,pod-garbage-collector-controller
-start_control_plane() {
+# The machine's side of the host's network, where it has the address 10.0.0.1.
+start_network() {
 	hostname node
+	for module in /files/network/*; do
+		insmod "$module" || return 1
+	done
 	ip address add 10.0.0.1/32 dev lo
-	key=/etc/kubernetes/accounts.key
-	serve etcd etcd --data-dir=/var/lib/etcd --unsafe-no-fsync \
-		--heartbeat-interval=1000 --election-timeout=10000 \
-		--listen-client-urls=http://127.0.0.1:2379 --advertise-client-urls=http://127.0.0.1:2379 \
-		--listen-peer-urls=http://127.0.0.1:2380
-	serve apiserver kube-apiserver --etcd-servers=http://127.0.0.1:2379 \
-		--tls-cert-file=/etc/kubernetes/tls.crt --tls-private-key-file=/etc/kubernetes/tls.key \
-		--secure-port=6443 --advertise-address=10.0.0.1 \
-		--service-cluster-ip-range=10.96.0.0/16 \
-		--service-account-issuer=https://cgpu.test --service-account-key-file=$key \
-		--service-account-signing-key-file=$key \
-		--token-auth-file=/etc/kubernetes/tokens --authorization-mode=Node,RBAC \
-		--allow-privileged=true --enable-admission-plugins=NodeRestriction \
-		--disable-admission-plugins=ServiceAccount --request-timeout=10m \
-		--enable-priority-and-fairness=false
-	serve containerd containerd
-	check "the apiserver is ready" in_time ready
-	serve scheduler kube-scheduler --kubeconfig=$KUBECONFIG --leader-elect=false --secure-port=0
-	serve controllers kube-controller-manager --kubeconfig=$KUBECONFIG --leader-elect=false \
-		--secure-port=0 --service-account-private-key-file=$key \
-		--controllers="$CONTROLLERS" \
-		--node-monitor-grace-period=30m
+	ip address add 10.0.2.15/24 dev eth0
+	ip link set eth0 up
+	ip route add default via 10.0.2.2
 }
 
 start_node() {
+	check "the cluster answers" in_time kubectl get --raw /readyz
+	serve containerd containerd
 	run cgpu-guest answers /images/trace.jsonl.xz
 	in_time ctr version
-	for image in pause client; do
+	for image in pause client cgpu-dra; do
 		run ctr --namespace k8s.io images import --snapshotter native "/images/$image.tar"
 	done
 	serve kubelet kubelet --kubeconfig=/etc/kubernetes/node.conf \
@@ -117,39 +104,32 @@ start_node() {
 	check "the kubelet registers the node, and it is ready" in_time node_is_ready
 }
 
-# The driver, with what a pod of the chart's DaemonSet would have: its account, bound to the node.
+# The driver in a pod of the chart's DaemonSet.
+driver_runs() {
+	[ -n "$(processes "$DRIVER")" ] &&
+		is "$(kubectl get daemonset cgpu-dra --namespace cgpu \
+			-o 'jsonpath={.status.numberReady}')" 1
+}
+DRIVER='^/cgpu-dra (--plugins|device-plugin)'
 start_driver() {
-	token=$(kubectl create token cgpu-dra --namespace cgpu --bound-object-kind Node \
-		--bound-object-name node --duration 12h)
-	sed "s/admin-of-the-tests/$token/" $KUBECONFIG >/run/driver.conf
-	serve cgpu-dra env KUBECONFIG=/run/driver.conf cgpu-dra --node node
-	check "cgpu-dra publishes the GPU" in_time published
+	check "the chart's DaemonSet runs cgpu-dra in a pod" in_time driver_runs
+	check "it publishes the GPU" in_time published
 }
 
 # ---- pods
-# template GIB: claims of such templates have so much memory.
-template() {
-	cat <<TEMPLATE
----
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: gpu-$1}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: gpu
-        exactly: {deviceClassName: gpu.cgpu.io, capacity: {requests: {memory: ${1}Gi}}}
-TEMPLATE
-}
-# pod NAME COMMAND [GIB]: makes a pod, with a claim if it has a size.
+# pod NAME COMMAND [GIB|LIMITS]: makes a pod, with a claim if it has a size, or with limits of
+# resources.
 pod() {
 	claims='[]' uses='{}'
-	if [ -n "${3:-}" ]; then
+	case ${3:-} in
+	'') ;;
+	*:*) uses="{limits: {$3}}" ;;
+	*)
 		claims="[{name: gpu, resourceClaimTemplateName: gpu-$3}]"
 		uses='{claims: [{name: gpu}]}'
-	fi
-	cat >"$out/pod" <<POD
+		;;
+	esac
+	run kubectl create -f - <<POD
 apiVersion: v1
 kind: Pod
 metadata: {name: $1}
@@ -166,29 +146,32 @@ spec:
     command: [/busybox, sh, -c, "$2"]
     resources: $uses
 POD
-	run kubectl create -f "$out/pod"
 }
 running() {
 	run kubectl wait --for=jsonpath='{.status.phase}'=Running "pod/$1" --timeout=50m && return
 	kubectl describe pod "$1" | tail -n 20
 	return 1
 }
-# tenant NAME GIB: a pod that looks at its GPU, runs a recorded CUDA program and then holds half of
-# its memory.
-tenant() {
-	limit="--limit ${2}GiB"
-	look="/cgpu-guest inside $limit"
-	pod "$1" "$look --trace /trace.jsonl.xz && exec $look --hold" "$2"
-	running "$1" && in_time holds "$1" "$2"
+# looks NAME GIB [LIMITS]: a pod that looks at its GPU, runs a recorded CUDA program and then holds
+# half of its memory.
+looks() {
+	look="/cgpu-guest inside --limit ${2}GiB"
+	pod "$1" "$look --trace /trace.jsonl.xz && exec $look --hold" "${3:-$2}"
 }
+# tenant NAME GIB [LIMITS]: the same, and it gets there.
+tenant() { looks "$@" && running "$1" && in_time holds "$1" "$2"; }
 # The name of a pod's instance.
 instance() {
 	kubectl get resourceclaims \
 		-o 'jsonpath={range .items[*]}{.status.reservedFor[0].name} {.metadata.uid}{"\n"}{end}' |
 		sed -n "s/^$1 /claim-/p"
 }
+# half INSTANCE GIB: a half of its memory is held.
+half() { is "$(value "$1" memory_used_bytes)" $(($2 << 29)); }
 # holds POD GIB
-holds() { is "$(value "$(instance "$1")" memory_used_bytes)" $(($2 << 29)); }
+holds() { half "$(instance "$1")" "$2"; }
+# limit INSTANCE GIB
+limit() { is "$(value "$1" memory_limit_bytes)" $(($2 << 30)); }
 # logged POD TEXT: how often the pod's newest container has said so.
 logged() {
 	for log in "/var/log/pods/default_$1_"*/main/*.log; do :; done
@@ -196,7 +179,9 @@ logged() {
 }
 # The process of a pod that holds its half.
 process() { processes "^/cgpu-guest inside --limit ${1}GiB --hold"; }
-restarts() { kubectl get pod "$1" -o 'jsonpath={.status.containerStatuses[0].restartCount}'; }
+# of_pod POD PATH: what it says there.
+of_pod() { kubectl get pod "$1" -o "jsonpath={$2}"; }
+restarts() { of_pod "$1" '.status.containerStatuses[0].restartCount'; }
 restarted() { is "$(restarts "$1")" "$2"; }
 delete() { run kubectl delete pod "$1" --timeout=50m; }
 # gone INSTANCE: nothing of it is left.
@@ -212,34 +197,26 @@ nothing() {
 }
 # same POD GIB PROCESS: it has run on.
 same() { is "$(process "$2")" "$3" && is "$(restarts "$1")" 0; }
-# killed NAME: a program is killed, and is there again, as another process. Leaves the time in
+# killed REGEX: a program is killed, and is there again, as another process. Leaves the time in
 # `died`.
 killed() {
-	old=$(pidof "$1")
+	old=$(processes "$1")
 	kill -9 "$old" || return 1
 	died=$(date +%s)
 	in_time another "$1" "$old"
 }
-another() { new=$(pidof "$1") && not is "$new" "$2"; }
-# Seconds from a pod's creation to its container's start, by the times that its status has.
-seconds() {
-	start='{.status.containerStatuses[0].state.running.startedAt}'
-	kubectl get pod "$1" -o "jsonpath={.metadata.creationTimestamp} $start" >"$out/times"
-	# There is no newline at its end, so `read` fails.
-	read -r from to <"$out/times"
-	[ -n "$to" ] || return 1
-	echo $(($(date -u -D $FORMAT -d "$to" +%s) - $(date -u -D $FORMAT -d "$from" +%s)))
-}
+another() { new=$(processes "$1"); [ -n "$new" ] && not is "$new" "$2"; }
 
 # Nothing gets to end in order, and the session ends.
 all_dead() {
-	ours='sh -c while|etcd|kube|containerd|/usr/bin/containerd|cgpu-dra|/busybox|/cgpu-guest'
+	ours='sh -c while|etcd|kube|containerd|/usr/bin/containerd|/cgpu-dra|/busybox|/cgpu-guest'
 	left=$(processes "^($ours)")
 	# shellcheck disable=SC2086  # process numbers are words
 	[ -z "$left" ] || { kill -9 $left; return 1; }
 }
 finish() {
-	[ "$failed" = 0 ] || find /var/log -maxdepth 1 -type f -exec tail -n 20 -- {} +
+	[ "$failed" = 0 ] || find /var/log -maxdepth 1 -type f -exec tail -n 20 -- {} + \
+		-o -path '*/cgpu_*.log' -exec tail -n 20 -- {} +
 	in_time all_dead
 	rm -rf "$out"
 	echo "kubernetes: $passed passed, $failed failed"
@@ -249,17 +226,17 @@ finish() {
 # Without this no case can pass.
 needed() { [ "$failed" = 0 ] || finish; }
 
-start_control_plane
+check "the machine has a network" start_network
+needed
+start_node
 needed
 if [ "$1" = first ]; then
 	run kubectl create namespace cgpu
-	check "the chart is applied" run kubectl apply -f /etc/kubernetes/chart.yaml
-	for size in 1 2 4 8 16; do template $size; done >"$out/templates"
-	check "templates of claims are made" run kubectl apply -f "$out/templates"
-	needed
+	run kubectl label namespace cgpu pod-security.kubernetes.io/enforce=privileged
+	check "the chart is applied" run kubectl apply -f chart.yaml
+	check "templates of claims are made" run kubectl apply -f templates.yaml
+	check "the node is labelled" run kubectl label node node cgpu.io/gpu=true
 fi
-start_node
-needed
 start_driver
 needed
 # shellcheck source-path=SCRIPTDIR source=node-first.sh
