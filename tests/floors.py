@@ -102,6 +102,7 @@ LINT = (
     Step("differences of drivers are found", ["tests/driver/alike.py", "--self-test"]),
     Step("differences from recordings are found", ["tests/driver/recordings.py", "--self-test"]),
     Step("numbers of cases that are old are found", ["tests/driver/counted.py", "--self-test"]),
+    Step("rust-analyzer finds the module's crate", ["dist/rust-project.py", "--self-test"]),
     Step("order of steps is kept", ["tests/floors.py", "--self-test"]),
     Step("format", ["cargo", "fmt", "--all", "--check"]),
     Step("format of the module", ["rustfmt", "--check", "cgpu_km/cgpu_km_main.rs"]),
