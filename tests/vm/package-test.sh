@@ -135,12 +135,16 @@ in_root "$root" -- systemd-analyze verify --man=no /usr/lib/systemd/system/cgpu.
 	>>"$work/verify.log" 2>&1 &&
 	ok "systemd understands the unit"
 cat "$work/verify.log" >&2
+# Saved instances stay.
+touch "$root/etc/cgpu/instances.toml"
+{ cat "$work/before"; printf './etc/cgpu%s\n' '' /instances.toml; } | sort >"$work/kept"
 log "$work/dpkg.log" in_root "$root" -- dpkg --remove cgpu
+snapshot | diff "$work/kept" - || die "dpkg --remove leaves something, or removes too much"
+ok "dpkg --remove leaves nothing but saved instances"
+rm -r "$root/etc/cgpu"
 log "$work/dpkg.log" in_root "$root" -- dpkg --purge cgpu
-snapshot >"$work/after"
-diff "$work/before" "$work/after" ||
-	die "removing the package leaves something, or removes too much"
-ok "the package removes exactly what it installed"
+snapshot | diff "$work/before" - || die "dpkg --purge leaves something, or removes too much"
+ok "dpkg --purge leaves nothing"
 
 step "make package as an RPM, with Debian's rpm"
 rpm=$(in_root "$root" "$CGPU_TREE" /tree ro "$object" /files/object ro \
@@ -226,6 +230,6 @@ rc=0
 	--file "$work/other.ko" --file "$work/installed-other.ko" \
 	--file "$work/session" -- sh /files/session >>"$work/said" || rc=$?
 # Four of them load, and neither kernel has a fault.
-all=23
+all=24
 [ "$rc" = 0 ] || all=$((all + 1))
 tally package "$all" <"$work/said"
