@@ -56,6 +56,8 @@ pub enum Kind {
     SemaphoreSurface,
     /// How a program uses an encoder, by its own word.
     EncoderSession,
+    /// The counters of a GPU, as a profiler has them.
+    Profiler,
     /// Anything else: no memory, no work, no name of another client.
     Inert,
 }

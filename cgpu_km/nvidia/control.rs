@@ -94,6 +94,9 @@ pub enum Care {
     /// It binds a channel to a surface of semaphores, or takes that back. The driver keeps records
     /// of what is bound.
     Bound(Binding),
+    /// It gives a profiler a stream of counters, or binds what it has. Where a stream has failed
+    /// there is nothing that could be bound.
+    Profile(ProfileStep),
     /// It names memory for statistics, which the driver would write whatever becomes of it. It may
     /// name none.
     Statistics,
@@ -132,7 +135,8 @@ impl Care {
             Self::Processes(ProcessNames::Listed)
             | Self::Memory(_)
             | Self::Preemption
-            | Self::Bound(_) => true,
+            | Self::Bound(_)
+            | Self::Profile(_) => true,
             // It reports on what it is given alone.
             Self::Processes(ProcessNames::Given) => false,
             Self::Plain
@@ -174,6 +178,15 @@ pub enum Binding {
     Made,
     /// Takes it back.
     TakenBack,
+}
+
+/// A step of a profiler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProfileStep {
+    /// Asks for a stream.
+    Stream,
+    /// Binds what it has.
+    Bind,
 }
 
 /// A control that is answered in the driver's place.

@@ -12,6 +12,7 @@ mod one_gpu;
 mod open;
 mod os_events;
 mod preemption;
+mod profilers;
 mod ranges;
 mod registered;
 mod shown;

@@ -365,6 +365,8 @@ pub enum RefusalCause {
     NotCopyable,
     /// The object is of a class that has not what the call wants of it.
     WrongClass,
+    /// A profiler would bind after a stream that failed, or during a call for one.
+    UnmadeStream,
     /// A doorbell page is to be mapped for a GPU.
     Doorbell,
     /// The memory has a place in NVLink's fabric already.
@@ -425,6 +427,18 @@ pub enum RefusalCause {
     PolledTooOften,
 }
 
+/// The driver's answer where it has no more of what is limited.
+const fn status_of_limit(what: Limited) -> NvStatus {
+    match what {
+        // No handles: rmobjexportimport.c, RmExportObject. No place in BAR1:
+        // kernel/gpu/bus/arch/maxwell/kern_bus_gm107.c, kbusMapFbAperture_GM107 (seen with driver
+        // 550). Host memory: kernel-open/nvidia/nv-vm.c, nv_alloc_system_pages.
+        Limited::Exports | Limited::Bar1 | Limited::HostMemory => NvStatus::NV_ERR_NO_MEMORY,
+        // No memory: rs_server.c, _serverCreateEntryAndLockForNewClient, and rs_client.c.
+        _ => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
+    }
+}
+
 impl RefusalCause {
     /// The driver's answer to the same mistake. File and function are those of
     /// open-gpu-kernel-modules 580.142, in `src/nvidia/src`.
@@ -468,15 +482,11 @@ impl RefusalCause {
             // made for that.
             Self::Doorbell | Self::NoAddressSpace => NvStatus::NV_ERR_INVALID_PARAMETER,
             // kernel/mem_mgr/fabric_vaspace.c, fabricvaspaceAllocNonContiguous_IMPL: no addresses
-            // left. No handles: rmobjexportimport.c, RmExportObject.
-            Self::InFabric | Self::LimitReached(Limited::Exports) => NvStatus::NV_ERR_NO_MEMORY,
-            // kernel/gpu/bus/arch/maxwell/kern_bus_gm107.c, kbusMapFbAperture_GM107: no place in
-            // BAR1 (seen with driver 550).
-            // Host memory: kernel-open/nvidia/nv-vm.c, nv_alloc_system_pages.
-            Self::LimitReached(Limited::Bar1 | Limited::HostMemory) => NvStatus::NV_ERR_NO_MEMORY,
-            // rs_server.c, _serverCreateEntryAndLockForNewClient, and rs_client.c: no memory.
-            // For a key: arch/nvalloc/unix/src/osapi.c, RmAllocOsEvent, whatever is wrong.
-            Self::LimitReached(_) | Self::KeyTaken => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
+            // left.
+            Self::InFabric => NvStatus::NV_ERR_NO_MEMORY,
+            Self::LimitReached(what) => status_of_limit(what),
+            // arch/nvalloc/unix/src/osapi.c, RmAllocOsEvent, whatever is wrong.
+            Self::KeyTaken => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
             // rs_client.c, clientGenResourceHandle_IMPL.
             Self::NoHandle | Self::PolledTooOften => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
             // kernel-open/nvidia-uvm/uvm_ioctl.c, uvm_api_range_invalid_4k.
@@ -491,11 +501,14 @@ impl RefusalCause {
             Self::MappingInFlight | Self::MappingInTheWay => NvStatus::NV_ERR_IN_USE,
             // arch/nvalloc/unix/src/os.c, cliresCtrlCmdOsUnixExportObjectsToFd_IMPL.
             Self::NoPlace => NvStatus::NV_ERR_OUT_OF_RANGE,
+            // kern_profiler_v2_ctrl.c, profilerBaseCtrlCmdBindPmResources_IMPL: without its memory.
+            Self::UnmadeStream => NvStatus::NV_ERR_INVALID_STATE,
             // The same file, _initializeExportObjectFd: a file that has an object. (A list of
-            // objects it would put in the place of those that are there.)
-            Self::PlaceTaken | Self::FileInFlight => NvStatus::NV_ERR_STATE_IN_USE,
+            // objects it would put in the place of those that are there.) And
             // kernel-open/nvidia/nv-usermap.c, nv_add_mapping_context_to_file.
-            Self::FileInUse => NvStatus::NV_ERR_STATE_IN_USE,
+            Self::PlaceTaken | Self::FileInFlight | Self::FileInUse => {
+                NvStatus::NV_ERR_STATE_IN_USE
+            }
             // None of the driver's, which makes contexts that cannot be preempted.
             Self::RunsAlready | Self::NoSubdevice => NvStatus::NV_ERR_INVALID_STATE,
             Self::PreemptionBeingSet => NvStatus::NV_ERR_STATE_IN_USE,

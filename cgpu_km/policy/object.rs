@@ -116,7 +116,7 @@ pub(super) struct Object {
     /// microseconds; for a subdevice the number of its boost; for a doorbell 1, if it was asked for
     /// through BAR1 and made through BAR0. For memory: [`Halves`]. For memory of other devices and
     /// for a surface of semaphores: [`Object::records`]. For shared data 1, if some are to be kept
-    /// up to date.
+    /// up to date. For a profiler: its streams (accounting/profilers.rs).
     asked: u64,
     /// By what pages it can be mapped at most, for memory.
     pub(super) page: PageSize,
@@ -157,6 +157,7 @@ impl Object {
                 Kind::Subdevice => u64::from(Boost::OFF.number()),
                 Kind::UserMode | Kind::VideoMemory | Kind::SystemMemory => 0,
                 Kind::PeerMemory | Kind::SemaphoreSurface | Kind::SharedData => 0,
+                Kind::Profiler => 0,
                 _ => DEFAULT_TIMESLICE_US,
             },
             page: PageSize::Small,

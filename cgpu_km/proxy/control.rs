@@ -53,6 +53,7 @@ use crate::{
             ControlEntry,
             Direction,
             Pointer,
+            ProfileStep,
             LARGEST_PARAMS, //
         },
         handle::{
@@ -66,6 +67,7 @@ use crate::{
             debug_write,
             group_schedule,
             kmb,
+            pma_stream,
             poll,
             register_space,
             share_policy, //
@@ -111,6 +113,7 @@ pub(super) fn control(
         Care::Export(exported) => exports::control(call, asked, exported, command.client, structs)?,
         Care::OneGpu => pass_debug_access(call, asked, &command, entry, structs)?,
         Care::AddressSpace => pass_register_space(call, asked, &command, entry, structs)?,
+        Care::Profile(step) => pass_profile(call, asked, &command, entry, step, structs)?,
         Care::Bound(binding) => pass_bond(call, asked, &command, entry, binding, structs)?,
         Care::Plain
         | Care::Gpus(_)
@@ -218,6 +221,7 @@ impl Command {
             | Care::OneGpu
             | Care::AddressSpace
             | Care::Bound(_)
+            | Care::Profile(_)
             | Care::Statistics
             | Care::Poll
             | Care::Preemption
@@ -319,8 +323,38 @@ fn pass_bond(
     returned
 }
 
+/// The same as [`pass`], for a step of a profiler. Whether it has its stream is believed of an
+/// answer that no program sees ([`Care::is_unseen`]).
+#[inline(never)] // As `pass_debug_access`.
+fn pass_profile(
+    call: &mut impl Call,
+    asked: &Asked<'_>,
+    command: &Command,
+    entry: &ControlEntry,
+    step: ProfileStep,
+    (outer, params): (&mut [u8], &mut [u8]),
+) -> Result<i32, Stop> {
+    let (client, profiler) = (command.client, command.object);
+    let ticket = match step {
+        ProfileStep::Stream => {
+            let memory = [
+                ObjectHandle(get(pma_stream::H_MEM_PMA_BUFFER, params)?),
+                ObjectHandle(get(pma_stream::H_MEM_PMA_BYTES_AVAILABLE, params)?),
+            ];
+            call.accounting(|accounting| accounting.begin_stream(client, profiler, memory))?
+        }
+        ProfileStep::Bind => {
+            call.accounting(|accounting| accounting.begin_bind_streams(client, profiler))?
+        }
+    };
+    let returned = pass(call, asked, command, entry, (outer, params));
+    let is_ok = matches!(returned, Ok(0)) && nvos54::STATUS.get(outer) == Some(NvStatus::NV_OK.0);
+    call.accounting(|accounting| accounting.end_profiler_call(ticket, is_ok));
+    returned
+}
+
 /// Has the driver run a control, and rewrites its report.
-#[inline(never)] // Four call it.
+#[inline(never)] // Five call it.
 fn pass(
     call: &mut impl Call,
     asked: &Asked<'_>,
@@ -405,6 +439,7 @@ fn check_params(
         | Care::OneGpu
         | Care::AddressSpace
         | Care::Bound(_)
+        | Care::Profile(_)
         | Care::Firmware
         | Care::Preemption
         | Care::Answer(_) => Ok(()),

@@ -405,6 +405,7 @@ impl Odd {
             | Kind::GraphicsObject
             | Kind::Debugger
             | Kind::PeerMemory
+            | Kind::Profiler
             | Kind::Inert => &ORDINARY,
         }
     }

@@ -94,6 +94,7 @@ impl Report {
             | Care::OneGpu
             | Care::AddressSpace
             | Care::Bound(_)
+            | Care::Profile(_)
             | Care::Statistics
             | Care::Poll
             | Care::Firmware

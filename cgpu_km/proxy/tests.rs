@@ -13,6 +13,7 @@ mod exports;
 mod handles;
 mod heap;
 mod preemption;
+mod profilers;
 mod shown;
 mod surfaces;
 mod uvm_channels;

@@ -375,6 +375,7 @@ def imports(body):
                 ("Direction::*", "&[counted("),
                 ("Direction::*", "&[squared("),
                 ("Exported::*", "Export("),
+                ("ProfileStep::*", "Profile("),
             ],
         ),
         ("fb", [], [("FbReport::*", "Memory(")]),

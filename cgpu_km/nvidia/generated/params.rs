@@ -170,6 +170,17 @@ pub mod register_space {
     pub const H_VA_SPACE: Field<u32> = Field::at(0);
 }
 
+/// `NVB0CC_CTRL_CMD_ALLOC_PMA_STREAM`.
+pub mod pma_stream {
+    use crate::nvidia::wire::Field;
+    /// Size of `NVB0CC_CTRL_ALLOC_PMA_STREAM_PARAMS` in bytes.
+    pub const SIZE: usize = 56;
+    /// Memory for the records.
+    pub const H_MEM_PMA_BUFFER: Field<u32> = Field::at(0);
+    /// Memory for how many bytes of records there are.
+    pub const H_MEM_PMA_BYTES_AVAILABLE: Field<u32> = Field::at(24);
+}
+
 /// `NVC56F_CTRL_CMD_GET_KMB`.
 pub mod kmb {
     use crate::nvidia::wire::Field;

@@ -111,7 +111,7 @@ impl Accounting {
         Ok(())
     }
 
-    fn required(
+    pub(super) fn required(
         &self,
         client: ClientHandle,
         object: ObjectHandle,

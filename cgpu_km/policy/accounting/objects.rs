@@ -200,6 +200,7 @@ impl Accounting {
         match likeness.kind {
             Kind::VideoMemory | Kind::SystemMemory => object.set_size(likeness.size),
             Kind::PeerMemory | Kind::SemaphoreSurface | Kind::SharedData => {}
+            Kind::Profiler => {}
             _ => object.ask(likeness.asked),
         }
         object.page = likeness.page;
