@@ -79,7 +79,8 @@ use crate::{
         CallKind,
         FileId,
         GpuId,
-        Reason, //
+        Reason,
+        RmMapTicket, //
     },
     store::List, //
 };
@@ -278,9 +279,7 @@ fn pass_debug_access(
     let memory = ObjectHandle(get(debug_read::H_MEMORY, structs.1)?);
     let ticket =
         call.accounting(|accounting| accounting.begin_debug_access(client, object, memory))?;
-    let returned = pass(call, asked, command, entry, structs);
-    call.accounting(|accounting| accounting.end_named_map(ticket));
-    returned
+    pass_while_named(call, asked, command, entry, ticket, structs)
 }
 
 /// The same as [`pass`], while the object that the parameters name is an address space of the
@@ -298,9 +297,26 @@ fn pass_register_space(
     let space = (space != 0).then_some(ObjectHandle(space));
     let ticket =
         call.accounting(|accounting| accounting.begin_register_space(client, object, space))?;
+    pass_while_named(call, asked, command, entry, ticket, structs)
+}
+
+/// The same as [`pass`], while what the ticket names stays what it is.
+fn pass_while_named(
+    call: &mut impl Call,
+    asked: &Asked<'_>,
+    command: &Command,
+    entry: &ControlEntry,
+    ticket: RmMapTicket,
+    structs: (&mut [u8], &mut [u8]),
+) -> Result<i32, Stop> {
     let returned = pass(call, asked, command, entry, structs);
     call.accounting(|accounting| accounting.end_named_map(ticket));
     returned
+}
+
+/// Whether the driver has done what a control asked of it.
+fn has_done(returned: &Result<i32, Stop>, outer: &[u8]) -> bool {
+    matches!(returned, Ok(0)) && nvos54::STATUS.get(outer) == Some(NvStatus::NV_OK.0)
 }
 
 /// The same as [`pass`], for a channel's bond to a surface of semaphores. Its answer may lower a
@@ -317,7 +333,7 @@ fn pass_bond(
     let (client, surface) = (command.client, command.object);
     let ticket = call.accounting(|accounting| accounting.begin_bind(client, surface, binding))?;
     let returned = pass(call, asked, command, entry, (outer, params));
-    let is_ok = matches!(returned, Ok(0)) && nvos54::STATUS.get(outer) == Some(NvStatus::NV_OK.0);
+    let is_ok = has_done(&returned, outer);
     let is_bound = is_ok == (binding == Binding::Made);
     call.accounting(|accounting| accounting.end_bind(ticket, is_bound));
     returned
@@ -348,7 +364,7 @@ fn pass_profile(
         }
     };
     let returned = pass(call, asked, command, entry, (outer, params));
-    let is_ok = matches!(returned, Ok(0)) && nvos54::STATUS.get(outer) == Some(NvStatus::NV_OK.0);
+    let is_ok = has_done(&returned, outer);
     call.accounting(|accounting| accounting.end_profiler_call(ticket, is_ok));
     returned
 }

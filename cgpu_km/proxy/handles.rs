@@ -14,8 +14,8 @@ use super::{
     orders::rebalance,
     owned::{
         check_made_on,
-        check_owned,
         check_policy,
+        owned,
         FOREIGN, //
     },
     sent::{
@@ -60,7 +60,7 @@ pub(super) fn share(
     asked: &Asked<'_>,
     bytes: &mut [u8],
 ) -> Result<i32, Stop> {
-    check_owned(call, get(nvos57::H_CLIENT, bytes)?)?;
+    owned(call, get(nvos57::H_CLIENT, bytes)?)?;
     check_policy(get(nvos57::TYPE, bytes)?)?;
     Ok(plain(call, asked.code, bytes)?)
 }
@@ -71,7 +71,7 @@ pub(super) fn update_mapping(
     asked: &Asked<'_>,
     bytes: &mut [u8],
 ) -> Result<i32, Stop> {
-    check_owned(call, get(nvos56::H_CLIENT, bytes)?)?;
+    owned(call, get(nvos56::H_CLIENT, bytes)?)?;
     Ok(plain(call, asked.code, bytes)?)
 }
 
@@ -91,10 +91,10 @@ pub(super) fn map_dma(
         LENGTH,
         OFFSET, //
     };
-    check_owned(call, get(H_CLIENT, bytes)?)?;
+    let client = owned(call, get(H_CLIENT, bytes)?)?;
     let flags = get(FLAGS, bytes)?;
     let map = RmMap {
-        client: ClientHandle(get(H_CLIENT, bytes)?),
+        client,
         device: ObjectHandle(get(H_DEVICE, bytes)?),
         range: ObjectHandle(get(H_DMA, bytes)?),
         memory: ObjectHandle(get(H_MEMORY, bytes)?),
@@ -126,8 +126,7 @@ pub(super) fn unmap_dma(
         H_DEVICE,
         H_DMA, //
     };
-    check_owned(call, get(H_CLIENT, bytes)?)?;
-    let client = ClientHandle(get(H_CLIENT, bytes)?);
+    let client = owned(call, get(H_CLIENT, bytes)?)?;
     let device = ObjectHandle(get(H_DEVICE, bytes)?);
     let range = ObjectHandle(get(H_DMA, bytes)?);
     let ticket = call.accounting(|accounting| accounting.begin_named_map(client, device, range))?;
@@ -212,8 +211,7 @@ pub(super) fn unmap_memory(
     asked: &Asked<'_>,
     bytes: &mut [u8],
 ) -> Result<i32, Stop> {
-    check_owned(call, get(nvos34::H_CLIENT, bytes)?)?;
-    let client = ClientHandle(get(nvos34::H_CLIENT, bytes)?);
+    let client = owned(call, get(nvos34::H_CLIENT, bytes)?)?;
     let memory = ObjectHandle(get(nvos34::H_MEMORY, bytes)?);
     let mut at = 0;
     let (ticket, first) = call.accounting(|accounting| {
@@ -251,7 +249,7 @@ fn prompt(
 pub(super) fn idle_channels(call: &mut impl Call, bytes: &mut [u8]) -> Result<i32, Stop> {
     use nvos30::*;
     let lists = get(FLAGS, bytes)? & nvos::IDLE_CHANNELS_WHICH == 0;
-    check_owned(call, get(H_CLIENT, bytes)?)?;
+    owned(call, get(H_CLIENT, bytes)?)?;
     if !lists || get(NUM_CHANNELS, bytes)? != 0 {
         return Err(Stop::refused(
             NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS,

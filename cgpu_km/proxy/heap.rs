@@ -27,7 +27,7 @@ use super::{
         allowed,
         check_file,
         check_made_on,
-        check_owned,
+        owned,
         owns, //
     },
     sent::{
@@ -298,7 +298,7 @@ fn make_memory(call: &mut impl Call, asked: &mut Asked<'_>, bytes: &mut [u8]) ->
         size: None,
     };
     let around = call.look(|accounting| accounting.surroundings(below.0, below.1));
-    check_owned(call, client.0)?;
+    owned(call, client.0)?;
     // Of host memory the driver prepares a mapping at once, unless it is told not to.
     let is_mapped = kind == Kind::SystemMemory && params::is_mapped_at_once(get(FLAGS, bytes)?);
     let file = if is_mapped {
@@ -344,7 +344,7 @@ fn registers(call: &mut impl Call, asked: &mut Asked<'_>, bytes: &mut [u8]) -> R
     let parent = ObjectHandle(get(H_OBJECT_PARENT, bytes)?);
     allowed(call, asked.session.gpu(), GRAPHICS)
         .map_err(|reason| Stop::refused(NvStatus::NV_ERR_INVALID_CLASS, reason))?;
-    check_owned(call, client.0)?;
+    owned(call, client.0)?;
     check_file(call, asked.session, client)?;
     // Compare `_rmAllocMemoryLocalPrivileged()`.
     if !params::is_without_memory(get(FLAGS, bytes)?) {
@@ -366,7 +366,7 @@ pub(super) fn context_dma(
     bytes: &mut [u8],
 ) -> Result<i32, Stop> {
     use nvos39::*;
-    check_owned(call, get(H_OBJECT_PARENT, bytes)?)?;
+    let client = owned(call, get(H_OBJECT_PARENT, bytes)?)?;
     // The driver makes an object of whatever class this says (`RmDeprecatedAllocContextDma()` in
     // rmapi_deprecated_misc.c).
     if get(H_CLASS, bytes)? != class::NV01_CONTEXT_DMA.0 {
@@ -375,7 +375,6 @@ pub(super) fn context_dma(
             Reason::Parameters,
         ));
     }
-    let client = ClientHandle(get(H_OBJECT_PARENT, bytes)?);
     let memory = ObjectHandle(get(H_MEMORY, bytes)?);
     let parent = call.look(|accounting| accounting.parent_of(client, memory));
     let parent = parent.ok_or(Stop::status(NvStatus::NV_ERR_OBJECT_NOT_FOUND))?;

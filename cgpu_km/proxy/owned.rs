@@ -43,10 +43,10 @@ pub(super) fn owns(call: &mut impl Call, client: u32) -> bool {
     call.look(|accounting| accounting.owns_client(ClientHandle(client)))
 }
 
-/// Refuses a client that is not the tenant's.
-pub(super) fn check_owned(call: &mut impl Call, client: u32) -> Result<(), Stop> {
+/// A client of the tenant's; another one is refused.
+pub(super) fn owned(call: &mut impl Call, client: u32) -> Result<ClientHandle, Stop> {
     if owns(call, client) {
-        Ok(())
+        Ok(ClientHandle(client))
     } else {
         Err(FOREIGN)
     }
