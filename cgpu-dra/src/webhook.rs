@@ -403,25 +403,33 @@ mod tests {
         (Client::try_from(config).expect("a client"), kept)
     }
 
-    #[tokio::test]
-    async fn a_namespace_has_a_hundred_templates() {
-        let (client, kept) = apiserver().await;
-        let webhook = Webhook {
+    fn webhook(client: Client) -> Webhook {
+        Webhook {
             client,
             allowed: Allowed::default(),
             path: "s3cret".to_owned(),
             events: Arc::default(),
-        };
+        }
+    }
+
+    /// The review of a pod whose container has these limits.
+    fn asking(limits: Value, dry_run: bool) -> ReviewRequest<AskedPod> {
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [
+            {"name": "main", "resources": {"limits": limits}}]}});
+        ReviewRequest {
+            uid: "u".to_owned(),
+            namespace: "team-a".to_owned(),
+            dry_run,
+            object: serde_json::from_value(pod).expect("a pod"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_namespace_has_a_hundred_templates() {
+        let (client, kept) = apiserver().await;
+        let webhook = webhook(client);
         let convert = async |mib: u32, dry_run: bool| {
-            let limits = json!({"nvidia.com/gpumem": mib});
-            let pod = json!({"metadata": {}, "spec": {"containers": [
-                {"name": "main", "resources": {"limits": limits}}]}});
-            let request = ReviewRequest {
-                uid: "u".to_owned(),
-                namespace: "team-a".to_owned(),
-                dry_run,
-                object: serde_json::from_value(pod).expect("a pod"),
-            };
+            let request = asking(json!({"nvidia.com/gpumem": mib}), dry_run);
             webhook.convert(&request).await.refused
         };
         let count = || kept.lock().expect("held").len();
@@ -450,22 +458,9 @@ mod tests {
     #[tokio::test]
     async fn an_event_that_fails_refuses_nothing() {
         let (client, kept) = apiserver().await;
-        let webhook = Webhook {
-            client,
-            allowed: Allowed::default(),
-            path: "s3cret".to_owned(),
-            events: Arc::default(),
-        };
+        let webhook = webhook(client);
         for dry_run in [true, false] {
-            let limits = json!({"nvidia.com/gpucores": 30});
-            let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [
-                {"name": "main", "resources": {"limits": limits}}]}});
-            let request = ReviewRequest {
-                uid: "u".to_owned(),
-                namespace: "team-a".to_owned(),
-                dry_run,
-                object: serde_json::from_value(pod).expect("a pod"),
-            };
+            let request = asking(json!({"nvidia.com/gpucores": 30}), dry_run);
             assert_eq!(webhook.convert(&request).await.refused, None);
         }
         let event = loop {
@@ -481,12 +476,7 @@ mod tests {
     #[tokio::test]
     async fn claims_beyond_their_class_are_refused() {
         let (client, _) = apiserver().await;
-        let webhook = Webhook {
-            client,
-            allowed: Allowed::default(),
-            path: "s3cret".to_owned(),
-            events: Arc::default(),
-        };
+        let webhook = webhook(client);
         let judge = async |classes: [&str; 2], requests: &[&str], fields: Value| {
             let opaque = json!({"driver": DRIVER, "parameters": parameters(fields)});
             let [of_a, of_c] = classes;
