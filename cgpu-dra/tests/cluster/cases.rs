@@ -45,6 +45,14 @@ pub(crate) async fn limits(
     })
 }
 
+/// The name of the first claim of a namespace.
+async fn first_claim(claims: &Api<ResourceClaim>) -> Result<String, String> {
+    let listed = claims.list(&ListParams::default()).await;
+    let listed = listed.map_err(|e| e.to_string())?;
+    let first = listed.items.first().ok_or("there is no claim")?;
+    Ok(first.metadata.name.clone().unwrap_or_default())
+}
+
 /// A condition of the first device in a claim's status.
 fn condition<'a>(claim: &'a ResourceClaim, kind: &str) -> Option<&'a Condition> {
     let device = claim.status.as_ref()?.devices.as_ref()?.first()?;
@@ -292,15 +300,7 @@ pub(crate) async fn a_claim_is_resized(world: &mut World) -> Outcome {
     world.pod("resize", "one", "t").await;
     limits(&node, 1).await?;
     let claims: Api<ResourceClaim> = world.api("resize");
-    let name = claims
-        .list(&ListParams::default())
-        .await
-        .expect("listed")
-        .items[0]
-        .metadata
-        .name
-        .clone();
-    let name = name.unwrap_or_default();
+    let name = first_claim(&claims).await?;
     let annotate = |memory: Option<&'static str>| {
         let patch = json!({"metadata": {"annotations": {"cgpu.io/memory": memory}}});
         let (claims, name) = (claims.clone(), name.clone());
@@ -349,12 +349,7 @@ pub(crate) async fn conditions_come_and_go(world: &mut World) -> Outcome {
     world.pod("state", "one", "t").await;
     limits(&node, 1).await?;
     let claims: Api<ResourceClaim> = world.api("state");
-    let listed = claims.list(&ListParams::default()).await;
-    let name = listed.map_err(|e| e.to_string())?.items[0]
-        .metadata
-        .name
-        .clone();
-    let name = name.unwrap_or_default();
+    let name = first_claim(&claims).await?;
     let says = |kind: &'static str, status: &'static str, reason: &'static str| {
         let (claims, name) = (claims.clone(), name.clone());
         async move {
@@ -519,12 +514,7 @@ pub(crate) async fn a_claim_keeps_its_allocation(world: &mut World) -> Outcome {
     world.pod("status", "one", "t").await;
     limits(&node, 1).await?;
     let claims: Api<ResourceClaim> = world.api("status");
-    let listed = claims.list(&ListParams::default()).await;
-    let name = listed.map_err(|e| e.to_string())?.items[0]
-        .metadata
-        .name
-        .clone();
-    let name = name.unwrap_or_default();
+    let name = first_claim(&claims).await?;
     let ready = |claim: &ResourceClaim| condition(claim, "Ready").map(|_| ());
     until(&claims, &name, "status.devices", ready).await?;
     let before_1_36 = "DRAResourceClaimGranularStatusAuthorization=false";
