@@ -30,6 +30,7 @@
 # Files of the test machine are kept under ~/.cache/cgpu; `make clean-cache` removes them.
 
 SOAK ?= 3600
+FLOORS ?= lint host vm driver kubernetes-if-built
 KDIR ?= /lib/modules/$(shell uname -r)/build
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/cgpu
 
@@ -75,7 +76,7 @@ lint:
 	@tests/floors.py lint
 
 test:
-	@tests/floors.py lint host vm driver kubernetes-if-built
+	@tests/floors.py $(FLOORS)
 
 test-host:
 	@tests/floors.py lint host
