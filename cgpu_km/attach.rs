@@ -448,19 +448,32 @@ impl Rm<'_> {
             put_text(&mut facts.name, uapi::text(name));
         }
         let mut arch = [0; arch_info::SIZE];
-        if self.control(SUBDEVICE, asked::MC_GET_ARCH_INFO.0, &mut arch).is_ok() {
+        if self
+            .control(SUBDEVICE, asked::MC_GET_ARCH_INFO.0, &mut arch)
+            .is_ok()
+        {
             facts.architecture = arch_info::ARCHITECTURE.get(&arch).unwrap_or_default();
             facts.implementation = arch_info::IMPLEMENTATION.get(&arch).unwrap_or_default();
         }
         let mut info = KVec::from_elem(0, fifo_info::SIZE, GFP_KERNEL)?;
         let list = (fifo_info::FIFO_INFO_TBL_SIZE, fifo_info::FIFO_INFO_TBL);
-        let told = self.number(asked::FIFO_GET_INFO.0, &mut info, list, asked::INFO_PER_RUNLIST);
+        let told = self.number(
+            asked::FIFO_GET_INFO.0,
+            &mut info,
+            list,
+            asked::INFO_PER_RUNLIST,
+        );
         // A driver that does not say so has one row of ids for all runlists.
         let is_per_runlist = told.is_ok_and(|told| told != 0);
         facts.engines = Engines::of(facts.architecture, is_per_runlist);
         let mut info = self.params(asked::GPU_GET_INFO_V2.0)?;
         let list = (gpu_info::GPU_INFO_LIST_SIZE, gpu_info::GPU_INFO_LIST);
-        let told = self.number(asked::GPU_GET_INFO_V2.0, &mut info, list, asked::INFO_MIG_MODE);
+        let told = self.number(
+            asked::GPU_GET_INFO_V2.0,
+            &mut info,
+            list,
+            asked::INFO_MIG_MODE,
+        );
         facts.mig_mode = told.map_or(uapi::mig::UNKNOWN, |mode| mode.saturating_add(1));
         Ok(())
     }
