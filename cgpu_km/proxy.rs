@@ -31,7 +31,7 @@
 //! | `stop` | why a call ends early, and the end of every call |
 //! | `sent`, `owned` | what of the driver's answers is believed, what is the tenant's own |
 //! | `clients`, `orders` | handles of new clients, calls of the module's own about managed memory |
-//! | `odd`, `alloc`, `heap`, `objects` | making, freeing and copying objects |
+//! | `class_rules`, `alloc`, `heap`, `objects` | making, freeing and copying objects |
 //! | `answer`, `exports`, `lists`, `reports`, `control` | controls |
 //! | `handles` | mappings, sharing, events |
 //! | `frontend` | escapes |
@@ -40,6 +40,7 @@
 mod alloc;
 mod answer;
 mod call;
+mod class_rules;
 mod client_use;
 mod clients;
 mod control;
@@ -54,7 +55,6 @@ mod lists;
 mod managed;
 mod notes;
 mod objects;
-mod odd;
 mod orders;
 mod owned;
 mod part;
@@ -90,7 +90,7 @@ pub use orders::{
 };
 pub use part::{
     FileAt,
-    Gap,
+    Hole,
     Part,
     PointerAt, //
 };

@@ -2,11 +2,11 @@
 //! For the drivers of tests: whole structs in the place of the parts that the proxy forwards.
 
 use crate::proxy::{
-    Gap,
+    Hole,
     Part, //
 };
 
-/// Runs a driver of a test's on whole structs: zeros stand in the [gaps](Gap).
+/// Runs a driver of a test's on whole structs: zeros stand in the [holes](Hole).
 pub fn whole<R>(parts: &mut [Part<'_>], driver: impl FnOnce(&mut [Part<'_>]) -> R) -> R {
     let mut structs: Vec<Vec<u8>> = parts.iter().map(|part| vec![0; part.size()]).collect();
     for (part, all) in parts.iter().zip(&mut structs) {
@@ -20,7 +20,7 @@ pub fn whole<R>(parts: &mut [Part<'_>], driver: impl FnOnce(&mut [Part<'_>]) -> 
     let filled = parts.iter().zip(&mut structs);
     let filled = filled.map(|(part, bytes)| Part {
         bytes,
-        gap: Gap::default(),
+        hole: Hole::default(),
         pointer: part.pointer,
     });
     let returned = driver(&mut filled.collect::<Vec<_>>());

@@ -3,8 +3,8 @@
 //! and the bindings.
 
 pub mod clock;
+pub(super) mod closure;
 pub(super) mod creds;
-pub(super) mod errand;
 pub(super) mod extra;
 pub(super) mod file_ref;
 pub(super) mod frame;

@@ -15,6 +15,10 @@ use super::{
         Session,
         UserAddr, //
     },
+    class_rules::{
+        ClassRules,
+        KeptField, //
+    },
     clients::{
         self,
         NewClient, //
@@ -22,10 +26,6 @@ use super::{
     copied::Copied,
     events,
     notes,
-    odd::{
-        KeptField,
-        Odd, //
-    },
     orders::begin_alloc,
     owned::{
         check_clients,
@@ -111,15 +111,15 @@ pub(super) fn alloc(
     structs.read(call, &envelope, entry)?;
     let params: &[u8] = &structs.params.bytes;
     check_clients(call, entry.clients, params)?;
-    let odd = Odd::of(entry.kind);
-    (odd.check)(envelope.class, around.capabilities, params)?;
+    let rules = ClassRules::of(entry.kind);
+    (rules.check)(envelope.class, around.capabilities, params)?;
     let mut request = envelope.request(asked.session, call.process(), entry.kind);
-    (odd.complete)(&mut request, params)?;
+    (rules.complete)(&mut request, params)?;
     if request.kind != Kind::Root {
         check_made_on(asked.session, around.made_on)?;
     }
     let ticket = admit(call, &request, &around, params)?;
-    let kept = (odd.keep)(&request, params);
+    let kept = (rules.keep)(&request, params);
     kept.take_out(&mut structs.params.bytes);
     let is_through_bar1 = kept.wants_bar1() && around.gpu.is_some_and(|gpu| call.has_doorbell(gpu));
     if is_through_bar1 {

@@ -29,7 +29,7 @@ use super::{
         check_policy, //
     },
     part::{
-        Gap,
+        Hole,
         Part,
         PointerAt,
         CONTROL_PARAMS, //
@@ -481,7 +481,7 @@ fn read_lists(
             Some(Copied {
                 at,
                 bytes: Bytes::zeros(len)?,
-                gap: Gap::default(),
+                hole: Hole::default(),
             })
         } else {
             Some(Copied::read(call, at, len)?)

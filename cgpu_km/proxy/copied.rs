@@ -7,7 +7,7 @@ use super::{
         Errno,
         UserAddr, //
     },
-    part::Gap, //
+    part::Hole, //
 };
 use crate::store::List;
 use core::ops::{
@@ -82,7 +82,7 @@ pub(super) struct Copied {
     pub(super) at: UserAddr,
     pub(super) bytes: Bytes,
     /// The stretch of it that was not copied.
-    pub(super) gap: Gap,
+    pub(super) hole: Hole,
 }
 
 impl Copied {
@@ -92,7 +92,7 @@ impl Copied {
         Self {
             at: UserAddr(0),
             bytes: Bytes::Short([0; SHORT], 0),
-            gap: Gap { at: 0, len: 0 },
+            hole: Hole { at: 0, len: 0 },
         }
     }
 
@@ -105,23 +105,23 @@ impl Copied {
     ) -> Result<(), Errno> {
         self.at = at;
         self.bytes.resize(len)?;
-        self.gap = Gap::default();
+        self.hole = Hole::default();
         call.read(at, &mut self.bytes)
     }
 
-    /// Copies a struct without its gap. The bytes `behind` it were copied before.
+    /// Copies a struct without its hole. The bytes `behind` it were copied before.
     pub(super) fn take_around(
         &mut self,
         call: &mut impl Call,
         at: UserAddr,
-        gap: Gap,
+        hole: Hole,
         behind: &[u8],
     ) -> Result<(), Errno> {
         self.at = at;
         self.bytes
-            .resize(gap.at.checked_add(behind.len()).ok_or(Errno::EINVAL)?)?;
-        self.gap = gap;
-        let (before, rest) = self.bytes.split_at_mut(gap.at);
+            .resize(hole.at.checked_add(behind.len()).ok_or(Errno::EINVAL)?)?;
+        self.hole = hole;
+        let (before, rest) = self.bytes.split_at_mut(hole.at);
         rest.copy_from_slice(behind);
         call.read(at, before)
     }
@@ -135,7 +135,7 @@ impl Copied {
 
     /// Copies back what can have changed; `EFAULT` if that cannot be written.
     pub(super) fn write_back(&self, call: &mut impl Call) -> Result<(), Errno> {
-        let (place, at) = self.gap.results();
+        let (place, at) = self.hole.results();
         let results = self.bytes.get(at..).unwrap_or_default();
         call.write(self.at.behind(place)?, results)
     }

@@ -14,14 +14,14 @@ use super::{
         Errno,
         Held, //
     },
-    objects::free_object,
-    odd::{
+    class_rules::{
         check_place,
         check_range,
         kernel_tables,
         range_tables,
         space_of_range, //
     },
+    objects::free_object,
     orders::begin_alloc,
     owned::{
         allowed,

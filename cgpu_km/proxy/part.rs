@@ -9,10 +9,10 @@ use crate::nvidia::nvos;
 /// writes back to one struct leaves the others as they were checked.
 #[derive(Debug)]
 pub struct Part<'a> {
-    /// The struct without its gap: first what the driver is to read, then what it wrote.
+    /// The struct without its hole: first what the driver is to read, then what it wrote.
     pub bytes: &'a mut [u8],
     /// The stretch of the struct that is not in `bytes`.
-    pub gap: Gap,
+    pub hole: Hole,
     /// The place of the pointer to this part. `None` for the first part, whose address is the
     /// argument of the `ioctl`. The forwarder puts the part's address there for the driver, and the
     /// program's own pointer back afterwards. The pointer to an empty part stays as it is.
@@ -24,7 +24,7 @@ impl<'a> Part<'a> {
     pub fn argument(bytes: &'a mut [u8]) -> Self {
         Self {
             bytes,
-            gap: Gap::default(),
+            hole: Hole::default(),
             pointer: None,
         }
     }
@@ -33,24 +33,24 @@ impl<'a> Part<'a> {
     pub fn pointed(bytes: &'a mut [u8], pointer: PointerAt) -> Self {
         Self {
             bytes,
-            gap: Gap::default(),
+            hole: Hole::default(),
             pointer: Some(pointer),
         }
     }
 
     /// Bytes of the whole struct.
     pub fn size(&self) -> usize {
-        self.bytes.len().saturating_add(self.gap.len)
+        self.bytes.len().saturating_add(self.hole.len)
     }
 
     /// The pieces of the struct that are there, each with its place.
     pub fn pieces(&self) -> [(usize, &[u8]); 2] {
-        self.gap.pieces(self.bytes)
+        self.hole.pieces(self.bytes)
     }
 
     /// The place and the bytes that are taken from what the driver wrote.
     pub fn results(&mut self) -> (usize, &mut [u8]) {
-        let (place, at) = self.gap.results();
+        let (place, at) = self.hole.results();
         (place, self.bytes.get_mut(at..).unwrap_or_default())
     }
 }
@@ -58,24 +58,24 @@ impl<'a> Part<'a> {
 /// Bytes in the middle of a struct that the driver copies but does not look at: unused room in a
 /// list.
 ///
-/// The driver reads whatever stands there. Its results are taken from behind the gap alone, because
-/// everything before it is input.
+/// The driver reads whatever stands there. Its results are taken from behind the hole alone,
+/// because everything before it is input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gap {
+pub struct Hole {
     /// The offset at which it begins; 0: there is none.
     pub at: usize,
     /// Its length in bytes; also 0 when the list is full.
     pub len: usize,
 }
 
-impl Gap {
-    /// The bytes before and behind the gap, each with its place in the struct.
+impl Hole {
+    /// The bytes before and behind the hole, each with its place in the struct.
     fn pieces<'a>(&self, bytes: &'a [u8]) -> [(usize, &'a [u8]); 2] {
         let (before, behind) = bytes.split_at(self.at.min(bytes.len()));
         [(0, before), (self.end(), behind)]
     }
 
-    /// The start of the results: in the struct, and in its bytes without the gap.
+    /// The start of the results: in the struct, and in its bytes without the hole.
     pub(super) fn results(&self) -> (usize, usize) {
         (self.end(), self.at)
     }

@@ -79,7 +79,7 @@ pub(super) fn ioctl(
     let moved;
     let entry = if entry.kind == UvmKind::MapExternal {
         uvm_map::take(&mut params, call, argument, size)?;
-        moved = entry.without(params.gap.at, params.gap.len);
+        moved = entry.without(params.hole.at, params.hole.len);
         &moved
     } else {
         params.take(call, argument, size)?;
@@ -89,7 +89,7 @@ pub(super) fn ioctl(
         file: session.file,
         entry,
         bytes: &mut params.bytes,
-        gap: params.gap,
+        hole: params.hole,
     };
     let returned = run(call, &mut request);
     let returned = asked.end(call, returned, &mut params.bytes, Some(entry.status))?;

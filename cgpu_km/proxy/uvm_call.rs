@@ -9,7 +9,7 @@ use super::{
         Route, //
     },
     part::{
-        Gap,
+        Hole,
         Part, //
     },
     stop::get, //
@@ -38,10 +38,10 @@ pub(super) struct UvmCall<'a> {
     pub(super) file: FileId,
     /// Its row in the tables, with the places that its fields have in `bytes`.
     pub(super) entry: &'a UvmEntry,
-    /// Its argument, without the gap.
+    /// Its argument, without the hole.
     pub(super) bytes: &'a mut [u8],
     /// The stretch of the argument that was not taken.
-    pub(super) gap: Gap,
+    pub(super) hole: Hole,
 }
 
 impl UvmCall<'_> {
@@ -68,7 +68,7 @@ impl UvmCall<'_> {
     /// Has the driver run it.
     pub(super) fn forward_by(&mut self, call: &mut impl Call, route: Route) -> Returned {
         let mut part = Part::argument(self.bytes);
-        part.gap = self.gap;
+        part.hole = self.hole;
         call.forward(self.entry.cmd, &mut [part], route)
     }
 

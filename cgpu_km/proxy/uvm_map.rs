@@ -27,7 +27,7 @@ use super::{
     copied::Copied,
     few::Few,
     part::{
-        Gap,
+        Hole,
         Part, //
     },
     stop::{
@@ -80,11 +80,11 @@ pub(super) fn take(
     call.read(argument.behind(count_at)?, &mut behind)?;
     let count = get(Field::<u64>::at(0), &behind)?;
     let at = AT + SIZE * used(count_at, count);
-    let gap = Gap {
+    let hole = Hole {
         at,
         len: count_at.saturating_sub(at),
     };
-    params.take_around(call, argument, gap, &behind)
+    params.take_around(call, argument, hole, &behind)
 }
 
 /// Parameters of this size fit on one page of the scratch, where they cost little.

@@ -7,7 +7,7 @@
 //! has another table during the call, which no other task shares.
 
 use super::{
-    errand::run_through,
+    closure::run_through,
     extra,
     file_ref::FileRef, //
 };

@@ -10,7 +10,7 @@
 use crate::{
     os_interface::{
         base::{
-            errand::run_through,
+            closure::run_through,
             extra, //
         },
         calls::caller::Caller, //

@@ -360,7 +360,7 @@ impl Lease {
     /// The same with an argument of a cell.
     fn finish_cell(&mut self, parts: &mut [Part<'_>]) -> Result {
         for part in parts {
-            let inputs = part.gap.at;
+            let inputs = part.hole.at;
             let (offset, results) = part.results();
             let place = ScratchPlace::START.behind(offset);
             self.each_page(place, results.len(), |page, at, part| {

@@ -48,7 +48,7 @@ impl ScratchPlace {
 /// Offset of the second part, if it is on the page of the first.
 pub(super) fn shared_page(parts: &[Part<'_>]) -> Option<usize> {
     let (first, second) = (parts.first()?, parts.get(1)?);
-    if first.gap.len + second.gap.len != 0 {
+    if first.hole.len + second.hole.len != 0 {
         return None;
     }
     let offset = first.bytes.len().saturating_add(ALIGNMENT - 1) & !(ALIGNMENT - 1);
@@ -101,7 +101,7 @@ impl<'a> Alone<'a> {
         match parts {
             [first]
                 if first.pointer.is_none()
-                    && first.gap.len == 0
+                    && first.hole.len == 0
                     && first.bytes.len() <= PAGE_SIZE =>
             {
                 Some(Self {

@@ -3,7 +3,7 @@
 //!
 //! To add a class: a row in `tests/abi/classes.txt` is all for one that takes no memory and whose
 //! parameters may say anything; read its constructor, which `resource_list.h` names. Otherwise the
-//! row's kind gets an [`Odd`] here, and [`Odd::of`] does not compile before it has.
+//! row's kind gets its [`ClassRules`] here, and [`ClassRules::of`] does not compile before it has.
 
 use super::{
     call::Errno,
@@ -59,7 +59,7 @@ use crate::{
 };
 
 /// The steps for the objects of one kind, beside looking up their class.
-pub(super) struct Odd {
+pub(super) struct ClassRules {
     /// Refuses what no container's parameters may say, beside other tenants' clients.
     pub(super) check: fn(ClassId, Capabilities, &[u8]) -> Result<(), Stop>,
     /// Completes a request that costs nothing yet by what the parameters say.
@@ -69,13 +69,13 @@ pub(super) struct Odd {
 }
 
 /// Nothing at all.
-const PLAIN: Odd = Odd {
+const PLAIN: ClassRules = ClassRules {
     check: |_, _, _| Ok(()),
     complete: |_, _| Ok(()),
     keep: |_, _| KeptField::Nothing,
 };
 
-static ORDINARY: Odd = PLAIN;
+static ORDINARY: ClassRules = PLAIN;
 
 /// A device names its GPU, whose worker makes it.
 ///
@@ -83,7 +83,7 @@ static ORDINARY: Odd = PLAIN;
 /// common (`deviceInitClientShare()`, device_share.c). So it shares its own client's, as CUDA's
 /// devices do. One without parameters could not be told so, and no program makes it. Another client
 /// has to be one that the accounting lets it share with (policy/forest/sharing.rs).
-static DEVICE: Odd = Odd {
+static DEVICE: ClassRules = ClassRules {
     check: |_, _, params| {
         if !params.is_empty() {
             return Ok(());
@@ -109,7 +109,7 @@ static DEVICE: Odd = Odd {
 };
 
 /// Video memory costs what the driver rounds its size to.
-static VIDEO_MEMORY: Odd = Odd {
+static VIDEO_MEMORY: ClassRules = ClassRules {
     check: |_, _, params| check_place(get(memory::FLAGS, params)?),
     complete: |request, params| {
         request.bytes = memory::taken_bytes(params).ok_or(Errno::EINVAL)?;
@@ -121,7 +121,7 @@ static VIDEO_MEMORY: Odd = Odd {
 };
 
 /// Host memory costs what the driver rounds its size to.
-static SYSTEM_MEMORY: Odd = Odd {
+static SYSTEM_MEMORY: ClassRules = ClassRules {
     complete: |request, params| {
         request.host = memory::host_bytes(params).ok_or(Errno::EINVAL)?;
         request.size = get(memory::SIZE, params)?;
@@ -132,7 +132,7 @@ static SYSTEM_MEMORY: Odd = Odd {
 };
 
 /// A range of addresses costs its page tables.
-static VIRTUAL_MEMORY: Odd = Odd {
+static VIRTUAL_MEMORY: ClassRules = ClassRules {
     check: |class, capabilities, params| {
         if class != NV50_MEMORY_VIRTUAL {
             return Ok(());
@@ -157,7 +157,7 @@ static VIRTUAL_MEMORY: Odd = Odd {
 /// The driver has others for all tenants, by an index. And it makes one of the fabric for whoever
 /// asks by a flag: when that goes, the GPU's own is forgotten, and the space is never freed
 /// (`vaspaceapiDestruct_IMPL()`, vaspace_api.c; `_gvaspaceFlaVaspaceDestruct()`, gpu_vaspace.c).
-static VA_SPACE: Odd = Odd {
+static VA_SPACE: ClassRules = ClassRules {
     check: |_, _, params| {
         let (index, flags) = (get(vaspace::INDEX, params)?, get(vaspace::FLAGS, params)?);
         let is_own = matches!(index, VA_SPACE_NEW | VA_SPACE_OF_DEVICE);
@@ -187,7 +187,7 @@ const VA_SPACE_FLAGS: u32 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 6 | 1 << 8;
 /// A channel costs what it takes for its engine. Its errors are noted in memory that the driver
 /// takes on trust, and so is the place of its control page (`Accounting::begin_alloc`). No program
 /// has a place of its own for errors of ECC.
-static CHANNEL: Odd = Odd {
+static CHANNEL: ClassRules = ClassRules {
     check: |_, _, params| no_notes(&[channel::H_OBJECT_ECC_ERROR], params),
     complete: |request, params| {
         request.engine = Some(params::engine(request.kind, params).unwrap_or(0));
@@ -205,7 +205,7 @@ static CHANNEL: Odd = Odd {
 };
 
 /// A context for DMA goes with the memory that it is over.
-static CONTEXT_DMA: Odd = Odd {
+static CONTEXT_DMA: ClassRules = ClassRules {
     complete: |request, params| {
         request.memory = Some(ObjectHandle(get(nv0002::H_MEMORY, params)?));
         let (flags, last) = (get(nv0002::FLAGS, params)?, get(nv0002::LIMIT, params)?);
@@ -227,7 +227,7 @@ pub(super) fn kernel_tables(flags: u32, last: u64) -> u64 {
 
 /// A group of channels costs what it takes for its engine. Its channels would have its memory for
 /// errors, whatever has become of that; no program names any.
-static CHANNEL_GROUP: Odd = Odd {
+static CHANNEL_GROUP: ClassRules = ClassRules {
     check: |_, _, params| {
         let places = [nva06c::H_OBJECT_ERROR, nva06c::H_OBJECT_ECC_ERROR];
         no_notes(&places, params)
@@ -241,7 +241,7 @@ static CHANNEL_GROUP: Odd = Odd {
 };
 
 /// A share of a group's state has an address space of its own.
-static CONTEXT_SHARE: Odd = Odd {
+static CONTEXT_SHARE: ClassRules = ClassRules {
     complete: |request, params| {
         request.uses[0] = named(context_share::H_VA_SPACE, params);
         Ok(())
@@ -259,7 +259,7 @@ fn no_notes(places: &[Field<u32>], params: &[u8]) -> Result<(), Stop> {
 }
 
 /// A place in NVLink's fabric must be for memory of its own client from the beginning.
-static FABRIC_MEMORY: Odd = Odd {
+static FABRIC_MEMORY: ClassRules = ClassRules {
     check: |_, _, params| match params::fabric_memory(params) {
         Some(_) => Ok(()),
         None => Err(Stop::refused(
@@ -273,7 +273,7 @@ static FABRIC_MEMORY: Odd = Odd {
 /// A queue of operations that no program can fill, because its controls are not on the allowlist.
 /// So the driver makes it for one operation. It would take as much host memory as the program
 /// says, charged to nobody (`memmapperConstruct_IMPL()` in mem_mapper.c).
-static MEMORY_MAPPER: Odd = Odd {
+static MEMORY_MAPPER: ClassRules = ClassRules {
     complete: |request, params| {
         request.uses = [mapper::H_SEMAPHORE_SURFACE, mapper::H_NOTIFICATION_MEMORY]
             .map(|object| named(object, params));
@@ -288,7 +288,7 @@ static MEMORY_MAPPER: Odd = Odd {
 
 /// A surface of semaphores keeps its memory (`semsurfConstruct_IMPL()`, sem_surf.c), so it costs
 /// something of its own (`Accounting::begin_alloc`).
-static SEMAPHORE_SURFACE: Odd = Odd {
+static SEMAPHORE_SURFACE: ClassRules = ClassRules {
     complete: |request, params| {
         request.uses = [surface::H_SEMAPHORE_MEM, surface::H_MAX_SUBMITTED_MEM]
             .map(|memory| named(memory, params));
@@ -300,7 +300,7 @@ static SEMAPHORE_SURFACE: Odd = Odd {
 /// A session says how an encoder is used, in memory that the driver uses after it was freed
 /// (`nvencsessionDestruct_IMPL()`, nvencsession.c). So it gets none, and what `nvidia-smi` says of
 /// the encoder's use stays 0.
-static ENCODER_SESSION: Odd = Odd {
+static ENCODER_SESSION: ClassRules = ClassRules {
     keep: |_, params| {
         let version = encoder::VERSION.get(params);
         version.map_or(KeptField::Nothing, KeptField::EncoderVersion)
@@ -313,7 +313,7 @@ const ENCODER_WITHOUT_MEMORY: u32 = 0;
 
 /// A page of shared data. What of it is kept up to date is asked of the object afterwards, by a
 /// control (`Accounting::begin_poll`): NVIDIA's programs ask for nothing here.
-static SHARED_DATA: Odd = Odd {
+static SHARED_DATA: ClassRules = ClassRules {
     keep: |_, params| match nv00de::POLLED_DATA_MASK.get(params) {
         None | Some(0) => KeptField::Nothing,
         Some(wanted) => KeptField::PolledData(wanted),
@@ -324,7 +324,7 @@ static SHARED_DATA: Odd = Odd {
 /// An event of the general class is one of the class that its parameters name
 /// (`rmapiFixupAllocParams()` in rmapi_specific.c). Any other than the one for programs would be a
 /// callback in the kernel.
-static EVENT: Odd = Odd {
+static EVENT: ClassRules = ClassRules {
     check: |class, _, params| {
         let wanted = nv0005::H_CLASS.get(params);
         if class == NV01_EVENT && wanted != Some(NV01_EVENT_OS_EVENT.0) {
@@ -358,7 +358,7 @@ static EVENT: Odd = Odd {
 /// which rings arrive as well (docs/measurements/2026-11-22-doorbell.md). Before
 /// Hopper there is none, and the program's is made as asked for. To map either for the GPU is
 /// refused by the escape that would.
-static USER_MODE: Odd = Odd {
+static USER_MODE: ClassRules = ClassRules {
     check: |_, _, params| {
         let is_for_privileged = usermode::B_PRIV.get(params).is_some_and(|is| is != 0);
         if !is_for_privileged {
@@ -377,7 +377,7 @@ static USER_MODE: Odd = Odd {
     ..PLAIN
 };
 
-impl Odd {
+impl ClassRules {
     /// The steps for a kind.
     pub(super) const fn of(kind: Kind) -> &'static Self {
         match kind {

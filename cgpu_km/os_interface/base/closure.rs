@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Work that a function of C has done in its midst.
+//! A Rust closure that a function of C runs.
 
 use core::ptr::from_mut;
 use kernel::prelude::*;
@@ -7,8 +7,8 @@ use kernel::prelude::*;
 /// A function that C calls with the pointer that came with it.
 pub(in crate::os_interface) type FromC = unsafe extern "C" fn(*mut c_void);
 
-/// Work to do, and its result.
-struct Errand<W, R> {
+/// A closure, and its result.
+struct Closure<W, R> {
     work: Option<W>,
     result: Option<R>,
 }
@@ -19,27 +19,27 @@ pub(in crate::os_interface) fn run_through<R>(
     work: impl FnOnce() -> R,
     through: impl FnOnce(FromC, *mut c_void),
 ) -> Option<R> {
-    let mut errand = Errand {
+    let mut closure = Closure {
         work: Some(work),
         result: None,
     };
-    let run = runner(&errand);
-    through(run, from_mut(&mut errand).cast());
-    errand.result
+    let run = runner(&closure);
+    through(run, from_mut(&mut closure).cast());
+    closure.result
 }
 
-/// The function that C calls for an errand of this type.
-fn runner<W: FnOnce() -> R, R>(_errand: &Errand<W, R>) -> FromC {
+/// The function that C calls for a closure of this type.
+fn runner<W: FnOnce() -> R, R>(_closure: &Closure<W, R>) -> FromC {
     run::<W, R>
 }
 
 /// # Safety
 ///
-/// `errand` is an `Errand<W, R>`, of which nobody else has a reference.
-unsafe extern "C" fn run<W: FnOnce() -> R, R>(errand: *mut c_void) {
+/// `closure` is a `Closure<W, R>`, of which nobody else has a reference.
+unsafe extern "C" fn run<W: FnOnce() -> R, R>(closure: *mut c_void) {
     // SAFETY: It is one, as this function's contract says.
-    let errand = unsafe { &mut *errand.cast::<Errand<W, R>>() };
-    if let Some(work) = errand.work.take() {
-        errand.result = Some(work());
+    let closure = unsafe { &mut *closure.cast::<Closure<W, R>>() };
+    if let Some(work) = closure.work.take() {
+        closure.result = Some(work());
     }
 }
