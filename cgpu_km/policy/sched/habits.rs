@@ -59,23 +59,54 @@ pub(super) struct Dense {
     pub(super) gap: Nanos,
 }
 
+/// A silence, by what the driver's samples say of it.
+#[derive(Clone, Copy, Debug)]
+enum Explained {
+    /// The driver saw it at work in so much of it.
+    Seen(Nanos),
+    /// The same, and the driver is being asked once more before the instance is taken to have no
+    /// work.
+    AskedAgain(Nanos),
+}
+
+impl Explained {
+    const NOTHING: Self = Self::Seen(0);
+
+    /// How much silence is explained.
+    fn length(self) -> Nanos {
+        match self {
+            Self::Seen(length) | Self::AskedAgain(length) => length,
+        }
+    }
+}
+
+/// Kernels that an instance launches one after the other, whose ends it sees.
+#[derive(Clone, Copy, Debug)]
+struct Series {
+    /// It launched in its windows so since it woke.
+    goes_on: bool,
+    /// It did so when it was at work before.
+    was_before: bool,
+    /// The longest recent gap in a series.
+    usual: Nanos,
+}
+
 /// How an instance launches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Habits {
     /// It was seen to launch, and was not silent for too long since.
     working: bool,
+    /// It gave way for its silence, and was not heard of since.
+    mute: bool,
     /// The longest recent gap between launches.
     gap: Nanos,
     /// How long it has been silent with its gate armed.
     silent: Nanos,
-    /// Silence before that, in which the driver saw it at work.
-    explained: Nanos,
-    /// The driver is being asked about it once more before it is taken to have no work.
-    asked: bool,
-    /// The driver saw it at work in a long silence, and it has not launched often since.
-    long_kernels: bool,
-    /// So many samples saw nobody at work since it was last heard of, or seen.
-    samples_without_work: u32,
+    /// Silence before that.
+    explained: Explained,
+    /// The driver saw it at work in a long silence, and it has not launched often since: so many
+    /// samples saw nobody at work since it was last heard of, or seen.
+    long_kernels: Option<u32>,
     heard_at: Nanos,
     dense: Option<Dense>,
     /// So many more silences mean that it has no work, because it was seen to think.
@@ -84,35 +115,28 @@ pub(super) struct Habits {
     idle_since: Nanos,
     /// When it last had work again, after it had none.
     began_at: Nanos,
-    /// It gave way for its silence, and was not heard of since.
-    mute: bool,
-    /// It launched in its windows since it woke: one kernel after the other, whose ends it sees.
-    in_series: bool,
-    /// It did so when it was at work before.
-    had_series: bool,
-    /// The longest recent gap in a series.
-    usual: Nanos,
+    series: Series,
 }
 
 impl Habits {
     pub(super) const fn new() -> Self {
         Self {
             working: false,
+            mute: false,
             gap: FIRST_GAP,
             silent: 0,
-            explained: 0,
-            asked: false,
-            long_kernels: false,
-            samples_without_work: 0,
+            explained: Explained::NOTHING,
+            long_kernels: None,
             heard_at: 0,
             dense: None,
             believed: 0,
             idle_since: 0,
             began_at: 0,
-            mute: false,
-            in_series: false,
-            had_series: false,
-            usual: 0,
+            series: Series {
+                goes_on: false,
+                was_before: false,
+                usual: 0,
+            },
         }
     }
 
@@ -143,35 +167,35 @@ impl Habits {
 
     /// Whether it launches kernels that it waits for, one after the other.
     pub(super) fn is_in_series(&self) -> bool {
-        self.in_series
+        self.series.goes_on
     }
 
     /// Whether it does so, or did when it was at work before.
     pub(super) fn was_in_series(&self) -> bool {
-        self.in_series || self.had_series
+        self.series.goes_on || self.series.was_before
     }
 
     /// Whether it launched in series when it was at work before.
     pub(super) fn had_series(&self) -> bool {
-        self.had_series
+        self.series.was_before
     }
 
     /// How long it may be silent in a series before that is taken to be over.
     pub(super) fn pause(&self) -> Nanos {
-        let usual = self.usual.saturating_add(self.usual / 16);
+        let usual = self.series.usual.saturating_add(self.series.usual / 16);
         usual.saturating_add(LEAST_PAUSE)
     }
 
     /// How much of so much silence, after which its series was taken to be over, was no kernel's.
     pub(super) fn paused(&self, silent: Nanos) -> Nanos {
-        silent.saturating_sub(self.usual)
+        silent.saturating_sub(self.series.usual)
     }
 
     /// It launched in its window, after so much silence there.
     pub(super) fn goes_on(&mut self, now: Nanos, silent: Nanos) {
         let gap = self.whole_silence().saturating_add(silent);
-        self.usual = gap.max(self.usual - self.usual / USUAL_MEMORY);
-        self.in_series = self.usual <= LONGEST_IN_SERIES;
+        self.series.usual = gap.max(self.series.usual - self.series.usual / USUAL_MEMORY);
+        self.series.goes_on = self.series.usual <= LONGEST_IN_SERIES;
         self.launched(now, silent);
     }
 
@@ -187,7 +211,7 @@ impl Habits {
 
     /// How long it has been silent in all.
     pub(super) fn whole_silence(&self) -> Nanos {
-        self.silent.saturating_add(self.explained)
+        self.silent.saturating_add(self.explained.length())
     }
 
     /// How it launches densely, if it does.
@@ -202,7 +226,8 @@ impl Habits {
 
     /// Whether its silence is a long kernel's, as far as the driver's samples tell.
     pub(super) fn has_long_kernels(&self) -> bool {
-        self.long_kernels && self.samples_without_work < SAMPLES_WITHOUT_WORK
+        self.long_kernels
+            .is_some_and(|without_work| without_work < SAMPLES_WITHOUT_WORK)
     }
 
     /// How long it may be silent before it is taken to have no work. `in_kernel`: the samples say
@@ -241,16 +266,15 @@ impl Habits {
         let gap = self
             .silent
             .saturating_add(silent)
-            .saturating_add(self.explained);
-        self.explained = 0;
+            .saturating_add(self.explained.length());
+        self.explained = Explained::NOTHING;
         self.gap = gap.max(self.gap / 2).min(LONGEST_GAP);
         let dense = self.dense.unwrap_or(Dense { since: now, gap });
         self.dense = (self.gap <= DENSE_GAP).then_some(Dense {
             gap: gap.max(dense.gap - dense.gap / DENSE_MEMORY),
             ..dense
         });
-        self.long_kernels &= gap >= SEEN_GAP;
-        self.samples_without_work = 0;
+        self.long_kernels = self.long_kernels.and((gap >= SEEN_GAP).then_some(0));
         self.silent = 0;
         self.working = true;
     }
@@ -266,9 +290,9 @@ impl Habits {
         // All that it had launched has ended in less.
         self.gap /= 2;
         self.silent = 0;
-        self.explained = 0;
+        self.explained = Explained::NOTHING;
         self.dense = None;
-        self.in_series = false;
+        self.series.goes_on = false;
         true
     }
 
@@ -279,7 +303,7 @@ impl Habits {
         if now >= self.idle_since.saturating_add(LONGEST_THOUGHT) {
             // It may have been in a kernel, unless it launched in series before. Then a silence of
             // a tenth of a second with the GPU to itself was none.
-            self.believed = match (self.in_series, self.silent > LONGEST_SILENCE) {
+            self.believed = match (self.series.goes_on, self.silent > LONGEST_SILENCE) {
                 (true, true) => SILENCES_BELIEVED_AFTER_THINKING,
                 (true, false) => self.believed,
                 (false, _) => 0,
@@ -287,26 +311,24 @@ impl Habits {
         }
         if now < self.idle_since.saturating_add(SAME_SERIES) {
             let pause = now.saturating_sub(self.idle_since);
-            self.usual = self.usual.saturating_add(pause);
+            self.series.usual = self.series.usual.saturating_add(pause);
         }
-        self.had_series = self.in_series;
-        self.in_series = false;
+        self.series.was_before = self.series.goes_on;
+        self.series.goes_on = false;
         self.silent = 0;
         self.working = true;
     }
 
     /// A sample of the driver's saw it at work: it has work though it launched nothing.
     pub(super) fn seen(&mut self) {
-        self.in_series = false;
+        self.series.goes_on = false;
         if !self.working {
             self.believed = 0;
         }
         self.dense = None;
-        self.long_kernels = true;
-        self.samples_without_work = 0;
+        self.long_kernels = Some(0);
         self.gap = self.gap.max(SEEN_GAP);
-        self.explained = self.explained.saturating_add(self.silent);
-        self.asked = false;
+        self.explained = Explained::Seen(self.whole_silence());
         self.silent = 0;
         self.working = true;
     }
@@ -314,24 +336,23 @@ impl Habits {
     /// The driver's samples saw that it paused: its next silences are no long kernel's.
     pub(super) fn seen_to_pause(&mut self) {
         self.believed = SILENCES_BELIEVED_AFTER_THINKING;
-        self.long_kernels = false;
-        self.samples_without_work = 0;
-        self.explained = 0;
+        self.long_kernels = None;
+        self.explained = Explained::NOTHING;
         self.gap = self.gap.min(FIRST_GAP);
     }
 
     /// A sample of the driver's saw nobody at work.
     pub(super) fn nobody_seen(&mut self) {
-        self.samples_without_work = self.samples_without_work.saturating_add(1);
+        self.long_kernels = self.long_kernels.map(|so_far| so_far.saturating_add(1));
     }
 
     /// It was silent for longer than it may, and samples explain some of its silence: whether the
     /// driver is to be asked again first. That is done once.
     pub(super) fn ask_again(&mut self, silent: Nanos) -> bool {
-        if self.explained == 0 || self.asked {
+        let Explained::Seen(length @ 1..) = self.explained else {
             return false;
-        }
-        self.asked = true;
+        };
+        self.explained = Explained::AskedAgain(length);
         let all = self.silent.saturating_add(silent);
         self.silent = all.saturating_sub(LONGEST_SILENCE);
         true
@@ -343,7 +364,7 @@ impl Habits {
             return true;
         }
         if self.believed > 0 {
-            self.believed -= u32::from(!self.in_series);
+            self.believed -= u32::from(!self.series.goes_on);
             // If it thinks, its kernels were shorter than that.
             self.gap -= self.gap / 4;
             return true;
