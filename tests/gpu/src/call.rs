@@ -124,7 +124,7 @@ impl Call for Proxied {
         let mut own = [[0; 8]; MOST_PARTS];
         let own = own.get_mut(..parts.len()).ok_or(Errno::EINVAL)?;
         for index in 0..parts.len() {
-            if parts[index].gap.len != 0 {
+            if parts[index].hole.len != 0 {
                 return Err(Errno::EINVAL);
             }
             if let Some(place) = pointer_to(&parts[index], parts)? {
@@ -171,9 +171,9 @@ impl Proxied {
         i32::try_from(answer).map_err(|_| Errno::EINVAL)
     }
 
-    /// As [`Call::forward`], of an argument alone, which may have a gap.
+    /// As [`Call::forward`], of an argument alone, which may have a hole.
     fn forward_one(&self, request: u32, part: &mut Part<'_>) -> Returned {
-        if part.gap.len == 0 {
+        if part.hole.len == 0 {
             return self.driver(request, part.bytes.as_mut_ptr());
         }
         let mut whole = Vec::<u8>::with_capacity(part.size());
