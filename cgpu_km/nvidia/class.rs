@@ -91,6 +91,8 @@ pub const NV01_MEMORY_LOCAL_USER: ClassId = ClassId(0x40);
 pub const NV01_MEMORY_SYSTEM_OS_DESCRIPTOR: ClassId = ClassId(0x71);
 /// A range of an address space.
 pub const NV50_MEMORY_VIRTUAL: ClassId = ClassId(0x50a0);
+/// Two GPUs that see each other's memory.
+pub const NV50_P2P: ClassId = ClassId(0x503b);
 /// A GPU, as a client has it.
 pub const NV01_DEVICE_0: ClassId = ClassId(0x80);
 /// The page of a GPU's figures that the driver shares ([`rusd`](super::rusd)).

@@ -58,6 +58,9 @@ pub const HANDLE_INFO_CLASS: u32 = 2;
 /// own among those (`NV01_EVENT_NONSTALL_INTR`, nvos.h).
 pub const EVENT_OF_AN_ENGINE: u32 = 0x0800_0000;
 
+/// The same: nothing but that it has happened is told (`NV01_EVENT_WITHOUT_EVENT_DATA`, nvos.h).
+pub const EVENT_WITHOUT_DATA: u32 = 0x1000_0000;
+
 /// Number and argument size in a request code. The driver looks at nothing else in it
 /// (`nvidia_ioctl()`, nv.c).
 pub fn request_parts(code: u32) -> (u8, usize) {

@@ -387,6 +387,10 @@ fn limited(kind: Kind) -> [Option<Limited>; 2] {
     match kind {
         Kind::Root => [Some(Limited::Clients), None],
         Kind::Event => [Some(Limited::Objects), Some(Limited::Events)],
+        // The driver makes a client for each session, with a device: one more for the firmware,
+        // whose room for them all tenants share (`_ksmdbgssnInitClient()`,
+        // kernel_sm_debugger_session.c).
+        Kind::Debugger => [Some(Limited::Objects), Some(Limited::Clients)],
         _ => [Some(Limited::Objects), None],
     }
 }

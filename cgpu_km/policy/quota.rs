@@ -29,8 +29,9 @@ const OBJECTS: u64 = 16_384;
 /// A program can have an object for each piece of memory. CUDA's pieces are of 2 MiB
 /// (`cuMemCreate()`), and duplicates of them are objects as well.
 const BYTES_OF_AN_OBJECT: u64 = 512 << 10;
-/// Events, of which a CUDA program has 8 (tests/traces).
-const EVENTS: u64 = 4096;
+/// Events, of which a CUDA program has 8 (tests/traces). At each interrupt of an engine the driver
+/// looks at those of all tenants (`_gpuEngineEventNotificationListNotify()`, gpu_engine_event.c).
+const EVENTS: u64 = 1024;
 /// BAR1 that an instance of any size may have: that of two CUDA programs (tests/traces).
 const LEAST_BAR1: u64 = 4 * MIB;
 /// Host memory that an instance of any size may have: that of fourteen CUDA programs, each of which

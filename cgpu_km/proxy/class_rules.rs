@@ -22,7 +22,8 @@ use crate::{
             Kind,
             NV01_EVENT,
             NV01_EVENT_OS_EVENT,
-            NV50_MEMORY_VIRTUAL, //
+            NV50_MEMORY_VIRTUAL,
+            NV50_P2P, //
         },
         handle::{
             ClassId,
@@ -42,6 +43,7 @@ use crate::{
             nv0070,
             nv0080,
             nv00de,
+            nv503b,
             nva06c,
             surface,
             usermode,
@@ -188,7 +190,16 @@ const VA_SPACE_FLAGS: u32 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 6 | 1 << 8;
 /// takes on trust, and so is the place of its control page (`Accounting::begin_alloc`). No program
 /// has a place of its own for errors of ECC.
 static CHANNEL: ClassRules = ClassRules {
-    check: |_, _, params| no_notes(&[channel::H_OBJECT_ECC_ERROR], params),
+    check: |_, _, params| {
+        no_notes(&[channel::H_OBJECT_ECC_ERROR], params)?;
+        if channel::FLAGS.get(params).unwrap_or(0) & !CHANNEL_FLAGS == 0 {
+            return Ok(());
+        }
+        Err(Stop::refused(
+            NvStatus::NV_ERR_INVALID_ARGUMENT,
+            Reason::Parameters,
+        ))
+    },
     complete: |request, params| {
         request.engine = Some(params::engine(request.kind, params).unwrap_or(0));
         let notes = channel::H_OBJECT_ERROR.get(params);
@@ -200,6 +211,46 @@ static CHANNEL: ClassRules = ClassRules {
         request.control_page = offset.and_then(|offset| offset.get(params)).unwrap_or(0);
         request.uses = [userd, named(channel::H_VA_SPACE, params)];
         Ok(())
+    },
+    ..PLAIN
+};
+
+/// `NVOS04_FLAGS_*` that a program may set (alloc_channel.h): the run queue, later scheduling, no
+/// physical addresses, no privilege, a control page that it maps itself, an end to long waits, the
+/// thread. The recorded programs set two of them.
+///
+/// One of the others is for GPUs with confidential computing. Where that is off, the driver returns
+/// with the locks of all GPUs, and never lets go of them (`kchannelConstruct_IMPL()`,
+/// kernel_channel.c). Another one chooses the channel's id, and one leaves out its buffers.
+const CHANNEL_FLAGS: u32 = 1 << 4 | 1 << 6 | 1 << 7 | 1 << 22 | 1 << 24 | 1 << 27 | 3 << 28;
+
+/// Two GPUs, or one and itself, that see each other's memory. The driver chooses by which number.
+///
+/// It takes any number that a program names as an index, and re-programs the GPU for it, whoever
+/// uses that number (`kbusCreateP2PMappingForNvlink_GP100()`, kern_bus_gp100.c). The place of
+/// mailboxes is the GPU's, not the program's.
+static PEER_MEMORY: ClassRules = ClassRules {
+    check: |class, _, params| {
+        if class != NV50_P2P {
+            return Ok(());
+        }
+        let words = [
+            nv503b::SUB_DEVICE_PEER_ID_MASK,
+            nv503b::PEER_SUB_DEVICE_PEER_ID_MASK,
+            nv503b::MAILBOX_TOTAL_SIZE,
+            nv503b::FLAGS,
+            nv503b::SUB_DEVICE_EGM_PEER_ID_MASK,
+            nv503b::PEER_SUB_DEVICE_EGM_PEER_ID_MASK,
+        ];
+        let is_zero = |field: &Field<u32>| field.get(params).unwrap_or(0) == 0;
+        let chooses = nv503b::MAILBOX_BAR1_ADDR.get(params).unwrap_or(0) != 0;
+        if !chooses && words.iter().all(is_zero) {
+            return Ok(());
+        }
+        Err(Stop::refused(
+            NvStatus::NV_ERR_INVALID_ARGUMENT,
+            Reason::Parameters,
+        ))
     },
     ..PLAIN
 };
@@ -335,10 +386,9 @@ static EVENT: ClassRules = ClassRules {
         }
         Ok(())
     },
-    keep: |_, params| {
-        nv0005::DATA
-            .get(params)
-            .map_or(KeptField::Nothing, KeptField::EventData)
+    keep: |_, params| match (nv0005::DATA.get(params), nv0005::NOTIFY_INDEX.get(params)) {
+        (Some(data), Some(index)) => KeptField::Event { data, index },
+        _ => KeptField::Nothing,
     },
     ..PLAIN
 };
@@ -397,6 +447,7 @@ impl ClassRules {
             Kind::SemaphoreSurface => &SEMAPHORE_SURFACE,
             Kind::EncoderSession => &ENCODER_SESSION,
             Kind::SharedData => &SHARED_DATA,
+            Kind::PeerMemory => &PEER_MEMORY,
             // A client has no parent, and is told its handle: see `super::alloc`.
             Kind::Root
             | Kind::Subdevice
@@ -404,7 +455,6 @@ impl ClassRules {
             | Kind::Engine
             | Kind::GraphicsObject
             | Kind::Debugger
-            | Kind::PeerMemory
             | Kind::Profiler
             | Kind::Inert => &ORDINARY,
         }
@@ -491,9 +541,11 @@ pub(super) enum KeptField {
     Nothing,
     /// Whether a doorbell page is asked for through BAR1.
     Bar1Mapping(u8),
-    /// In the place of an event's descriptor number the driver leaves the kernel address of its
-    /// event object.
-    EventData(u64),
+    /// Of an event: its descriptor number, in whose place the driver leaves the kernel address of
+    /// its event object; and which one it is, with flags. It never comes with data: those the
+    /// driver keeps for a call that no container may make (`NV_ESC_GET_EVENT_DATA`), and takes host
+    /// memory for each time that the event happens (`nv_post_event()`, nv.c).
+    Event { data: u64, index: u32 },
     /// Bits of memory's attributes, to which the driver writes.
     Attributes(u32),
     /// For how many operations a queue is to have room.
@@ -520,7 +572,10 @@ impl KeptField {
             Self::EncoderVersion(_) => encoder::VERSION.set(params, ENCODER_WITHOUT_MEMORY),
             Self::PolledData(_) => nv00de::POLLED_DATA_MASK.set(params, 0),
             Self::ClientShare(own) => nv0080::H_CLIENT_SHARE.set(params, own.0),
-            Self::Nothing | Self::Bar1Mapping(_) | Self::EventData(_) => None,
+            Self::Event { index, .. } => {
+                nv0005::NOTIFY_INDEX.set(params, index | nvos::EVENT_WITHOUT_DATA)
+            }
+            Self::Nothing | Self::Bar1Mapping(_) => None,
         };
     }
 
@@ -530,7 +585,9 @@ impl KeptField {
         let _ = match *self {
             Self::Nothing => None,
             Self::Bar1Mapping(wanted) => usermode::B_BAR1_MAPPING.set(params, wanted),
-            Self::EventData(data) => nv0005::DATA.set(params, data),
+            Self::Event { data, index } => nv0005::DATA
+                .set(params, data)
+                .and(nv0005::NOTIFY_INDEX.set(params, index)),
             Self::QueueSize(wanted) => mapper::MAX_QUEUE_SIZE.set(params, wanted),
             Self::EncoderVersion(wanted) => encoder::VERSION.set(params, wanted),
             Self::PolledData(wanted) => nv00de::POLLED_DATA_MASK.set(params, wanted),

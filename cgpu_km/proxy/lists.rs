@@ -77,7 +77,7 @@ impl HiddenNames {
 
 /// The processes that a question was about.
 pub(super) struct HiddenProcesses {
-    foreign: HiddenNames,
+    all: HiddenNames,
     /// The tenant's own, with the places of their entries.
     own: List<(usize, ProcessId)>,
 }
@@ -101,12 +101,18 @@ pub(super) fn hide_gpus(
     Ok(hidden)
 }
 
-/// Hides the processes in a question about what they hold that are not the tenant's.
+/// Hides the processes in a question about what they hold.
+///
+/// The tenant's own too. For each name of a program of its the driver looks at every object of the
+/// program's clients, anew for each of their devices, with the locks of all GPUs held
+/// (`gpuFindClientInfoWithPidIterator_IMPL()`, gpu_rmapi.c). A question has room for 200 names. The
+/// answers are the accounting's in any case ([`show_usage`]), and the driver's status is the same
+/// for a process that has nothing.
 pub(super) fn hide_processes(
     call: &mut impl Call,
     params: &mut [u8],
 ) -> Result<HiddenProcesses, Errno> {
-    let mut foreign = HiddenNames(List::new());
+    let mut all = HiddenNames(List::new());
     let mut own = List::new();
     let count = get(get_pid_info::PID_INFO_LIST_COUNT, params)?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
@@ -115,12 +121,12 @@ pub(super) fn hide_processes(
         let Some(at) = pid_info::PID.within(base) else {
             break;
         };
-        match own_process(call, get(at, params)?) {
-            Some(process) => own.push((base, process))?,
-            None => foreign.hide(at, names::PID_UNKNOWN, params)?,
+        if let Some(process) = own_process(call, get(at, params)?) {
+            own.push((base, process))?;
         }
+        all.hide(at, names::PID_UNKNOWN, params)?;
     }
-    Ok(HiddenProcesses { foreign, own })
+    Ok(HiddenProcesses { all, own })
 }
 
 /// After the driver: gives the program its own words back, and leaves in the report only the
@@ -204,7 +210,7 @@ pub(super) fn show_usage(
     params: &mut [u8],
 ) {
     use pid_info::*;
-    hidden.foreign.restore(params);
+    hidden.all.restore(params);
     for &(base, process) in hidden.own.iter() {
         let held = gpu.map_or(0, |gpu| {
             call.look(|accounting| accounting.held_by(gpu, process))

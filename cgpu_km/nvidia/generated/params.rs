@@ -124,6 +124,25 @@ pub mod nva06c {
     pub const ENGINE_TYPE: Field<u32> = Field::at(12);
 }
 
+/// Class `NV50_P2P`.
+pub mod nv503b {
+    use crate::nvidia::wire::Field;
+    /// The number by which one GPU is to know the other; 0: the driver's choice.
+    pub const SUB_DEVICE_PEER_ID_MASK: Field<u32> = Field::at(8);
+    /// The same, the other way round.
+    pub const PEER_SUB_DEVICE_PEER_ID_MASK: Field<u32> = Field::at(12);
+    /// Where in BAR1 mailboxes begin.
+    pub const MAILBOX_BAR1_ADDR: Field<u64> = Field::at(16);
+    /// Bytes of them.
+    pub const MAILBOX_TOTAL_SIZE: Field<u32> = Field::at(24);
+    /// `NV503B_FLAGS_*`.
+    pub const FLAGS: Field<u32> = Field::at(28);
+    /// As the first one, for the memory of the other GPU's host.
+    pub const SUB_DEVICE_EGM_PEER_ID_MASK: Field<u32> = Field::at(32);
+    /// The same, the other way round.
+    pub const PEER_SUB_DEVICE_EGM_PEER_ID_MASK: Field<u32> = Field::at(36);
+}
+
 /// The channel classes.
 pub mod channel {
     use crate::nvidia::wire::Field;

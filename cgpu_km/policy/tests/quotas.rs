@@ -70,6 +70,24 @@ fn an_event_is_an_object_as_well() {
     }
 }
 
+/// The driver makes a client for each.
+#[test]
+fn debugger_session_is_a_client_as_well() {
+    let mut accounting = accounting(64 * MIB);
+    let before = used(&accounting, GPU, Limited::Clients);
+    let set = accounting.set_limit_of(GPU, Limited::Clients, Some(before + 1));
+    assert_eq!(set, Ok(()));
+    let session = |object| Alloc {
+        kind: Kind::Debugger,
+        ..request(CLIENT, DEVICE, object)
+    };
+    assert_eq!(accounting.alloc(&session(OBJECT)), Ok(()));
+    let second = accounting.alloc(&session(object(1)));
+    assert_eq!(second, refused(Limited::Clients));
+    accounting.free(CLIENT, OBJECT);
+    assert_eq!(accounting.alloc(&session(object(1))), Ok(()));
+}
+
 #[test]
 fn what_is_on_no_gpu_counts_on_each() {
     let mut accounting = accounting(64 * MIB);

@@ -37,6 +37,18 @@ fn events_of_a_subdevice_are_those_of_engines() {
     assert!(noted.iter().all(|(_, _, why)| *why == Reason::Parameters));
 }
 
+/// The driver would keep data of each event, which no container can fetch.
+#[test]
+fn an_event_comes_without_data() {
+    const WITH_DATA: u32 = 0x2800_000c;
+    let mut program = Program::with_subdevice(GIB);
+    program.seen.clear();
+    let own = (CLIENT, 0);
+    assert_eq!(event(&mut program, SUBDEVICE, own, WITH_DATA), 0);
+    assert_eq!(get32(&program.seen[0].parts[1], 12), ENGINE);
+    assert_eq!(get32(program.at(PARAMS), 12), WITH_DATA, "its own word");
+}
+
 #[test]
 fn an_event_is_one_of_its_parent() {
     let mut program = Program::with_subdevice(GIB);

@@ -153,6 +153,64 @@ fn encoder_session_has_no_memory_of_the_programs() {
     }
 }
 
+/// With bit 2 the driver would return with its locks held.
+#[test]
+fn channel_has_no_flag_of_the_privileged() {
+    let refused = NvStatus::NV_ERR_INVALID_ARGUMENT.0;
+    let listed = |class| {
+        let program = Program::with_subdevice(GIB);
+        let entry = program.tables().class(ClassId(class)).expect("listed");
+        usize::try_from(entry.params).expect("small")
+    };
+    let size = listed(0xc86f);
+    // Of the recorded programs, and others that harm nobody.
+    for flags in [
+        0,
+        0x10,
+        0x1000_0010,
+        1 << 6,
+        1 << 7,
+        1 << 22,
+        1 << 24,
+        1 << 27,
+    ] {
+        assert_eq!(channel_with(size, flags), (0, 1), "{flags:#x}");
+    }
+    let rest = (0..u32::BITS).filter(|bit| ![4, 6, 7, 22, 24, 27, 28, 29].contains(bit));
+    for flags in rest.map(|bit| 0x10 | 1 << bit) {
+        assert_eq!(channel_with(size, flags), (refused, 0), "{flags:#x}");
+    }
+}
+
+/// A new channel's status, and how often the driver was asked.
+fn channel_with(size: usize, flags: u32) -> (u32, usize) {
+    let mut program = with(Capabilities::DEFAULT);
+    let params = words(size, &[(20, flags)]);
+    let outer = nvos64(CLIENT, DEVICE, 0x5c00_0100, 0xc86f, PARAMS);
+    let status = program.alloc(&outer, &params);
+    (status, program.seen.len())
+}
+
+/// The driver takes such a number as an index, and re-programs it for whoever uses it.
+#[test]
+fn peers_choose_no_number() {
+    let refused = NvStatus::NV_ERR_INVALID_ARGUMENT.0;
+    for (place, expected) in [(0, 0), (4, 0)]
+        .into_iter()
+        .chain((8..40).step_by(4).map(|place| (place, refused)))
+    {
+        let mut program = with(Capabilities::DEFAULT);
+        let entry = program.tables().class(ClassId(0x503b)).expect("listed");
+        let size = usize::try_from(entry.params).expect("small");
+        let mut params = words(size, &[(0, SUBDEVICE), (4, SUBDEVICE)]);
+        if place >= 8 {
+            put32(&mut params, place, 1 << 12);
+        }
+        let outer = nvos64(CLIENT, CLIENT, 0x5c00_0100, 0x503b, PARAMS);
+        assert_eq!(program.alloc(&outer, &params), expected, "{place}");
+    }
+}
+
 #[test]
 fn address_space_is_the_programs_own() {
     let denied = NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS.0;

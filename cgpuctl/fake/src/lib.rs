@@ -233,7 +233,7 @@ fn default_limit(what: Limited) -> InstanceLimit {
     limit.limit = match what {
         Limited::Clients => 128,
         Limited::Objects => 16_384,
-        Limited::Events => 4096,
+        Limited::Events => 1024,
         Limited::Bar1 => 240 << 20,
         Limited::HostMemory => 32 << 30,
         Limited::Files => 20_480,
