@@ -307,12 +307,25 @@ pub(super) unsafe fn fault(
     pass: impl FnOnce() -> bindings::vm_fault_t,
     fault: PageFault<'_>,
 ) -> bindings::vm_fault_t {
-    let opened = match file.gate().touch(rang) {
-        Touched::Passed => return pass(),
-        Touched::Wait(opened) => opened,
-    };
     // The kernel's own access may be made under any of its locks.
     let by_program = fault.has(bindings::fault_flag_FAULT_FLAG_USER);
+    let opened = match file.gate().touch(rang) {
+        Touched::Passed => {
+            let served = pass();
+            // While the host goes to sleep the driver serves no fault, and has it come again
+            // (`nvidia_fault()`, nv-mmap.c). A program is frozen meanwhile. An access of the
+            // kernel's would come again until the host wakes, and no signal would end it.
+            let is_lost = served == bindings::vm_fault_reason_VM_FAULT_NOPAGE
+                && !by_program
+                && !fault.is_served();
+            return if is_lost {
+                bindings::vm_fault_reason_VM_FAULT_SIGBUS
+            } else {
+                served
+            };
+        }
+        Touched::Wait(opened) => opened,
+    };
     if !by_program || !fault.has(bindings::fault_flag_FAULT_FLAG_ALLOW_RETRY) {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     }

@@ -209,13 +209,14 @@ int cgpu_shim_show_page(struct vm_area_struct *vma, struct page *page)
 /* Calls work(data) while the current task's descriptor table has the number 0 alone, which is
  * file. Others look at a task's table under its task_lock (fget_task()), and keep no pointer to it.
  * The caller holds the file. For calls that look a number up alone: one that installed a descriptor
- * would lose it. */
+ * would lose it. The table has a reference that nobody puts: a task that dies in the driver drops
+ * its own, and must not free what is on its stack. */
 void cgpu_shim_with_file(struct file *file, void (*work)(void *), void *data)
 {
 	struct files_struct own = { .fdt = &own.fdtab };
 	struct files_struct *theirs;
 
-	atomic_set(&own.count, 1);
+	atomic_set(&own.count, 2);
 	spin_lock_init(&own.file_lock);
 	init_waitqueue_head(&own.resize_wait);
 	own.next_fd = 1;

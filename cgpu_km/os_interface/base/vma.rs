@@ -309,6 +309,18 @@ impl<'a> PageFault<'a> {
         unsafe { LockedVma::new(self.seen().vma) }
     }
 
+    /// Whether the entry of its address refers to something by now.
+    pub(in crate::os_interface) fn is_served(self) -> bool {
+        let page = self.seen().address & kernel::page::PAGE_MASK;
+        let end = page.saturating_add(kernel::page::PAGE_SIZE);
+        let mut is_there = false;
+        self.vma().each_entry(page, end, |entry| {
+            is_there = entry.frame().is_some();
+            ControlFlow::Break(())
+        });
+        is_there
+    }
+
     /// The mapping's file; open as long as the fault is served.
     pub(in crate::os_interface) fn file(self) -> *mut bindings::file {
         self.vma().seen().file

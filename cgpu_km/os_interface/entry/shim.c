@@ -3,6 +3,7 @@
 #include "shim.h"
 
 #include <linux/module.h>
+#include <linux/rcupdate.h>
 
 MODULE_AUTHOR("The cGPU developers");
 MODULE_DESCRIPTION("Shares an NVIDIA GPU between containers");
@@ -38,6 +39,9 @@ static int __init cgpu_init(void)
 
 static void __exit cgpu_exit(void)
 {
+	/* A task that has put a file of the module's may still be in the module's code behind that,
+	 * not to run for a while, when another one puts the last. */
+	synchronize_rcu_tasks();
 	cgpu_core_stop();
 }
 

@@ -80,8 +80,9 @@ bool cgpu_shim_is_late(void)
 }
 
 /*
- * A file that nobody has, with what the driver's release reads of one that is closed: for the
- * control device private_data alone (nvidia_ctl_close() in kernel-open/nvidia/nv.c, 535 to 595).
+ * A file that nobody has, with what the driver's release reads of one that is closed: private_data
+ * (nvidia_close() in kernel-open/nvidia/nv.c), and f_mapping, which UVM has put there and frees if
+ * the file was not initialized (uvm_release() in kernel-open/nvidia-uvm/uvm.c; 535 to 595).
  */
 struct file *cgpu_shim_left_file(const struct file *file)
 {
@@ -90,7 +91,7 @@ struct file *cgpu_shim_left_file(const struct file *file)
 	if (!left)
 		return NULL;
 	left->f_inode = file->f_inode;
-	left->f_mapping = file->f_inode->i_mapping;
+	left->f_mapping = file->f_mapping;
 	left->f_mode = file->f_mode;
 	left->f_flags = file->f_flags;
 	left->private_data = file->private_data;

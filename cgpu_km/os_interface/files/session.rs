@@ -210,7 +210,8 @@ pub(super) unsafe extern "C" fn release<E: Endpoint>(
         gated.close();
     }
     let (node, is_late) = (session.node, is_late());
-    if E::waits_at_end(&session.file) && (is_late || !E::closing(&session.file, false)) {
+    let waits = E::waits_at_end(&session.file);
+    if is_late || (waits && !E::closing(&session.file, false)) {
         let room = E::late_ends(&session.file).room();
         if let (Some(room), Some(left)) = (room, LeftFile::of(&closing)) {
             closing.become_node(&node);
@@ -218,7 +219,9 @@ pub(super) unsafe extern "C" fn release<E: Endpoint>(
             unsafe { room.leave(LateWhole { session, left }) };
             return 0;
         }
-        E::closing(&session.file, true);
+        if waits {
+            E::closing(&session.file, true);
+        }
     }
     // SAFETY: The driver has opened the file, which nobody else has any more.
     let result = unsafe { end_in_driver(&session, file.as_ptr()) };
@@ -245,7 +248,9 @@ unsafe fn end_in_driver<E: Endpoint>(session: &FileSession<E>, file: *mut bindin
     unsafe { extra::cgpu_shim_driver_release(real, inode, file) }
 }
 
-/// The whole end of a file, which may wait for its tenant.
+/// The whole end of a file, which may wait for its tenant. The driver's part takes its time, too:
+/// that of a UVM file stops the program's channels, frees its memory and may be the last to have
+/// the GPU (`uvm_va_space_destroy()`, uvm_va_space.c).
 struct LateWhole<E: Endpoint> {
     session: KBox<FileSession<E>>,
     left: LeftFile,
@@ -253,7 +258,9 @@ struct LateWhole<E: Endpoint> {
 
 impl<E: Endpoint> LateRest for LateWhole<E> {
     fn end(self) {
-        E::closing(&self.session.file, true);
+        if E::waits_at_end(&self.session.file) {
+            E::closing(&self.session.file, true);
+        }
         // SAFETY: `release` has left to this file what the driver has of the session's.
         unsafe { end_in_driver(&self.session, self.left.as_ptr()) };
         Released::of(self.session).end();
