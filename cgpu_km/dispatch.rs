@@ -186,6 +186,10 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         self.caller.write(to, from).map_err(errno)
     }
 
+    fn write_word(&mut self, to: UserAddr, word: u32) -> Result<(), Errno> {
+        self.caller.write_word(to, word).map_err(errno)
+    }
+
     fn forward(&mut self, request: u32, parts: &mut [Part<'_>], route: Route) -> Returned {
         match route {
             Route::Caller => self.pass(request, parts, CallRoute::Caller),

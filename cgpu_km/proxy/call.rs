@@ -148,6 +148,12 @@ pub trait Call: Host {
     /// Copies to the program's memory.
     fn write(&mut self, to: UserAddr, from: &[u8]) -> Result<(), Errno>;
 
+    /// Stores a word in the program's memory, at a multiple of its size. Whoever looks meanwhile
+    /// sees the old one or the new one. The default is for a system in which nobody looks.
+    fn write_word(&mut self, to: UserAddr, word: u32) -> Result<(), Errno> {
+        self.write(to, &word.to_ne_bytes())
+    }
+
     /// Issues `request` on the backing file with the first part as its argument.
     fn forward(&mut self, request: u32, parts: &mut [Part<'_>], route: Route) -> Returned;
 

@@ -6,12 +6,15 @@
 //! `UVM_ENABLE_READ_DUPLICATION`, `UVM_MIGRATE` to a GPU) are forwarded for what counts, run by
 //! run, and answered for the rest. `UVM_MIGRATE_RANGE_GROUP` to a GPU names no addresses. It is
 //! answered, and data moves when it is touched, because all GPUs of these drivers can fault.
+//!
+//! The driver gets no semaphore of `UVM_MIGRATE`: see [`LaterSemaphore`].
 
 use super::{
     call::{
         Call,
         Errno,
-        Returned, //
+        Returned,
+        UserAddr, //
     },
     orders::put_out,
     stop::{
@@ -70,7 +73,7 @@ pub(super) fn touch(
     wish: UvmWish,
 ) -> Result<i32, Stop> {
     if wish == UvmWish::Migrate {
-        return touch_pieces(call, request, wish);
+        return migrate(call, request);
     }
     let range = request.range()?;
     splitting(call, request, range, |call, request| {
@@ -84,10 +87,8 @@ fn touch_pieces(
     wish: UvmWish,
 ) -> Result<i32, Stop> {
     let range = request.range()?;
-    if wish == UvmWish::Migrate
-        && (range.length == 0 || request.uuid(uvm::migrate::UUID.start)? == CPU_UUID)
-    {
-        // Nothing comes onto a GPU: it goes to the CPU, or is a semaphore alone.
+    if wish == UvmWish::Migrate && request.uuid(uvm::migrate::UUID.start)? == CPU_UUID {
+        // Nothing comes onto a GPU.
         return Ok(request.forward(call)?);
     }
     let wanted = Wanted::read(request, wish)?;
@@ -104,7 +105,7 @@ fn touch_pieces(
     let returned = if touch.runs.iter().all(|run| run.counts) {
         request.forward(call)
     } else {
-        in_runs(call, request, wish, &touch.runs).unwrap_or_else(Err)
+        in_runs(call, request, &touch.runs).unwrap_or_else(Err)
     };
     let is_done = request.has_worked(returned);
     call.accounting(|accounting| {
@@ -168,7 +169,27 @@ impl Wanted {
     }
 }
 
+/// `UVM_MIGRATE`. If it has a semaphore, the module writes that when the memory has been moved.
+fn migrate(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
+    let Some(later) = LaterSemaphore::take(request)? else {
+        return touch_pieces(call, request, UvmWish::Migrate);
+    };
+    let returned = later.run(call, request);
+    later.put(request)?;
+    let returned = returned?;
+    if request.has_worked(Ok(returned)) && later.release(call).is_err() {
+        return Err(Stop::status(NvStatus::NV_ERR_INVALID_ADDRESS));
+    }
+    Ok(returned)
+}
+
 /// The semaphore that tells a program when a migration is done that goes on after the call.
+///
+/// The driver never gets one. It takes the pool's place among the program's addresses from a
+/// pointer that is null while neither the CPU nor a GPU has the pool mapped
+/// (`semaphore_release_from_cpu()`, uvm_migrate.c, 535 to 595). A program can make a pool and not
+/// map it, or unmap it beside the call. So the call lasts as long as the migration, and the module
+/// writes the semaphore where the program has it.
 struct LaterSemaphore {
     flags: u32,
     address: u64,
@@ -177,21 +198,25 @@ struct LaterSemaphore {
 
 impl LaterSemaphore {
     /// Takes it out of a call, so that the call lasts as long as the migration.
-    fn take(request: &mut UvmCall<'_>, wish: UvmWish) -> Result<Option<Self>, Errno> {
+    fn take(request: &mut UvmCall<'_>) -> Result<Option<Self>, Stop> {
         use uvm::migrate::*;
-        if wish != UvmWish::Migrate {
-            return Ok(None);
-        }
         let later = Self {
             flags: get(FLAGS, request.bytes)?,
             address: get(SEMAPHORE_ADDRESS, request.bytes)?,
             payload: get(SEMAPHORE_PAYLOAD, request.bytes)?,
         };
-        if later.flags & uvm::MIGRATE_FLAG_ASYNC == 0 || later.address == 0 {
+        if later.address == 0 {
             return Ok(None);
         }
+        // As `uvm_api_migrate()` has both, uvm_migrate.c.
+        if later.flags != uvm::MIGRATE_FLAG_ASYNC {
+            return Err(Stop::status(NvStatus::NV_ERR_INVALID_ARGUMENT));
+        }
+        if later.address % u64::from(u32::BITS / u8::BITS) != 0 {
+            return Err(Stop::status(NvStatus::NV_ERR_INVALID_ADDRESS));
+        }
         let now = Self {
-            flags: later.flags & !uvm::MIGRATE_FLAG_ASYNC,
+            flags: 0,
             address: 0,
             payload: 0,
         };
@@ -206,6 +231,24 @@ impl LaterSemaphore {
         set(SEMAPHORE_ADDRESS, request.bytes, self.address)?;
         set(SEMAPHORE_PAYLOAD, request.bytes, self.payload)
     }
+
+    /// Moves what the call names, if it names anything: without addresses it is the semaphore
+    /// alone (`uvm_api_migrate()`).
+    fn run(&self, call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
+        if request.range()?.length != 0 {
+            return touch_pieces(call, request, UvmWish::Migrate);
+        }
+        if !Wanted::read(request, UvmWish::Migrate)?.is_of(call) {
+            return Err(Stop::status(NvStatus::NV_ERR_INVALID_DEVICE));
+        }
+        set(request.entry.status, request.bytes, NvStatus::NV_OK.0)?;
+        Ok(0)
+    }
+
+    /// Writes it.
+    fn release(&self, call: &mut impl Call) -> Result<(), Errno> {
+        call.write_word(UserAddr(self.address), self.payload)
+    }
 }
 
 /// Forwards a call only for what counts. The program's struct gets the first status that is not
@@ -213,7 +256,6 @@ impl LaterSemaphore {
 fn in_runs(
     call: &mut impl Call,
     request: &mut UvmCall<'_>,
-    wish: UvmWish,
     runs: &[Run],
 ) -> Result<Returned, Errno> {
     use uvm::migrate::{
@@ -221,7 +263,6 @@ fn in_runs(
         LENGTH, //
     };
     let range = request.range()?;
-    let later = LaterSemaphore::take(request, wish)?;
     set(request.entry.status, request.bytes, NvStatus::NV_OK.0)?;
     let mut returned = Ok(0);
     for run in runs.iter().filter(|run| run.counts) {
@@ -230,15 +271,6 @@ fn in_runs(
         returned = request.forward(call);
         if !request.has_worked(returned) {
             break;
-        }
-    }
-    if let Some(later) = later {
-        later.put(request)?;
-        if request.has_worked(returned) {
-            // No addresses: the semaphore alone (`uvm_api_migrate()`, uvm_migrate.c).
-            set(BASE, request.bytes, 0)?;
-            set(LENGTH, request.bytes, 0)?;
-            returned = request.forward(call);
         }
     }
     set(BASE, request.bytes, range.base)?;

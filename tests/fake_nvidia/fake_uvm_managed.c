@@ -136,12 +136,33 @@ u32 ranges_duplicate(struct va_space *s, u64 base, u64 length, bool to)
 	return status;
 }
 
+static struct page *range_page(struct va_range *r, u64 addr);
+
+/* uvm_migrate.c:semaphore_release_from_cpu(): with no mapping of the pool, the
+ * driver takes its place from a null pointer */
+static u32 release(struct va_space *s, struct va_range *pool,
+		   const struct uvm_migrate *p)
+{
+	struct page *page;
+
+	if (!pool->cpu_mapped && !s->gpu_vaspace) {
+		fake_harm(HARM_NULL);
+		return NV_OK;
+	}
+	page = range_page(pool, p->semaphore);
+	if (!page)
+		return NV_ERR_NO_MEMORY;
+	WRITE_ONCE(*(u32 *)(page_address(page) + offset_in_page(p->semaphore)),
+		   p->payload);
+	return NV_OK;
+}
+
 /* uvm_migrate.c:uvm_api_migrate() */
 u32 range_migrate(struct va_space *s, struct uvm_migrate *p)
 {
 	struct fake_gpu *gpu = NULL;
 	bool async = p->flags & 1;
-	struct va_range *r;
+	struct va_range *r, *pool = NULL;
 
 	if (p->length || !async || !p->semaphore)
 		if (!p->length || p->base & ~PAGE_MASK ||
@@ -154,8 +175,8 @@ u32 range_migrate(struct va_space *s, struct uvm_migrate *p)
 	if (async && !p->semaphore && p->payload)
 		return NV_ERR_INVALID_ARGUMENT;
 	if (async && p->semaphore) {
-		r = range_find(s, p->semaphore);
-		if (p->semaphore & 3 || !r || r->type != RANGE_SEMAPHORE)
+		pool = range_find(s, p->semaphore);
+		if (p->semaphore & 3 || !pool || pool->type != RANGE_SEMAPHORE)
 			return NV_ERR_INVALID_ADDRESS;
 	}
 	if (memcmp(p->uuid, cpu_uuid, 16)) {
@@ -163,14 +184,14 @@ u32 range_migrate(struct va_space *s, struct uvm_migrate *p)
 		if (!gpu || !(s->gpu_vaspace & BIT(gpu->minor)))
 			return NV_ERR_INVALID_DEVICE;
 	}
-	if (!p->length)
-		return NV_OK;
-	if (!ranges_managed(s, p->base, p->length))
-		return NV_ERR_INVALID_ADDRESS;
-	for_managed(r, s, p->base, p->base + p->length - 1)
-		residency_move(r, gpu, false, max(r->start, p->base),
-			       min(r->end, p->base + p->length - 1));
-	return NV_OK;
+	if (p->length) {
+		if (!ranges_managed(s, p->base, p->length))
+			return NV_ERR_INVALID_ADDRESS;
+		for_managed(r, s, p->base, p->base + p->length - 1)
+			residency_move(r, gpu, false, max(r->start, p->base),
+				       min(r->end, p->base + p->length - 1));
+	}
+	return pool ? release(s, pool, p) : NV_OK;
 }
 
 /* uvm_range_group.c:uvm_api_set_range_group(); a group has whole ranges here,

@@ -9,6 +9,7 @@
 #include <linux/kprobes.h>
 #include <linux/pci.h>
 #include <linux/sched/mm.h>
+#include <linux/uaccess.h>
 #ifdef CONFIG_X86_KERNEL_IBT
 #include <asm/ibt.h>
 #endif
@@ -407,6 +408,12 @@ void *cgpu_shim_page_address(struct page *page)
 }
 
 /* memcpy() of memory that a program may write to meanwhile, which Rust cannot express. */
+/* Stores a word in the current task's memory. A copy of so few bytes may be made byte by byte. */
+int cgpu_shim_put_word(unsigned long address, u32 word)
+{
+	return put_user(word, (u32 __user *)address);
+}
+
 void cgpu_shim_copy(void *to, const void *from, size_t count)
 {
 	memcpy(to, from, count);

@@ -87,6 +87,7 @@ void cgpu_shim_unlock_memory(struct mm_struct *mm);
 pid_t cgpu_shim_pid_by_vnr(pid_t nr);
 void *cgpu_shim_find_function(const char *name, struct module *owner);
 void *cgpu_shim_page_address(struct page *page);
+int cgpu_shim_put_word(unsigned long address, u32 word);
 void cgpu_shim_copy(void *to, const void *from, size_t count);
 void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function);
 void cgpu_shim_queue_delayed_work(struct delayed_work *work, unsigned int milliseconds);

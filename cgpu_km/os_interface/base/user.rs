@@ -5,8 +5,10 @@
 //! Nothing is known about an address. It may be unmapped, or point into the kernel, which every
 //! copy refuses. Another thread may change the bytes at any time.
 
+use super::extra;
 use crate::proxy::UserAddr;
 use kernel::{
+    error::to_result,
     prelude::*,
     uaccess::{
         UserPtr,
@@ -51,5 +53,13 @@ impl UserAddr {
             return Ok(());
         }
         self.slice(bytes.len())?.writer().write_slice(bytes)
+    }
+    /// Stores a word at this address, which is a multiple of its size, in one go; `EFAULT` if the
+    /// memory cannot be written.
+    pub(in crate::os_interface) fn write_word(self, word: u32) -> Result {
+        let address = usize::try_from(self.0).map_err(|_| EFAULT)?;
+        // SAFETY: Any address may be asked for: one that is not the process's is refused.
+        // CAST: `c_ulong` is 64 bits wide.
+        to_result(unsafe { extra::cgpu_shim_put_word(address as c_ulong, word) })
     }
 }

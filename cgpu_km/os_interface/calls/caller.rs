@@ -90,6 +90,11 @@ impl<'a> Caller<'a> {
         to.write(bytes)
     }
 
+    /// Stores a word in the process's memory at once, where [`Self::write`] may do so byte by byte.
+    pub fn write_word(&self, to: UserAddr, word: u32) -> Result {
+        to.write_word(word)
+    }
+
     /// Unmaps a range of the process's memory, as `munmap(2)` does.
     pub fn unmap(&self, base: UserAddr, length: u64) -> Result {
         // CAST: `c_ulong` and `usize` are 64 bits wide.

@@ -205,32 +205,92 @@ fn calls_on_spilled_memory_are_answered_or_cut() {
     assert_eq!(asked(&mut program), []);
 }
 
-#[test]
-fn cut_migration_writes_its_semaphore_last() {
-    let mut program = with_spilled();
-    let mut params = with_uuid(80, BASE, 8 * BLOCK, UUID);
+const SEMAPHORE: u64 = 0x2_0000_0000;
+const PAYLOAD: u32 = 77;
+
+/// A migration that goes on after the call, and whose end a semaphore tells.
+fn later(base: u64, length: u64, uuid: [u8; 16]) -> Vec<u8> {
+    let mut params = with_uuid(80, base, length, uuid);
     put32(&mut params, 32, 1);
-    put64(&mut params, 40, 0x2_0000_0000);
-    put32(&mut params, 48, 77);
-    assert_eq!(program.call(&UVM, MIGRATE, &params, 72), 0);
-    let sent = core::mem::take(&mut program.seen);
+    put64(&mut params, 40, SEMAPHORE);
+    put32(&mut params, 48, PAYLOAD);
+    params
+}
+
+/// The migrations that the driver saw: length, flags, semaphore and payload.
+fn migrations(program: &mut Program) -> Vec<(u64, u32, u64, u32)> {
     let of = |seen: &Seen| {
+        assert_eq!(seen.request, MIGRATE);
         let b = &seen.parts[0];
         (get64(b, 8), get32(b, 32), get64(b, 40), get32(b, 48))
     };
-    let sent: Vec<_> = sent.iter().map(of).collect();
-    assert_eq!(sent, [(4 * BLOCK, 0, 0, 0), (0, 1, 0x2_0000_0000, 77)]);
-    assert_eq!(program.at(OUTER)[..52], params[..52], "the program's own");
+    let seen = core::mem::take(&mut program.seen);
+    seen.iter().map(of).collect()
+}
+
+#[test]
+fn migration_writes_its_semaphore_last() {
+    let mut program = with_spilled();
+    for (uuid, length, sent) in [
+        // Run by run, as far as it counts.
+        (UUID, 8 * BLOCK, 4 * BLOCK),
+        (UUID, 4 * BLOCK, 4 * BLOCK),
+        (CPU, 8 * BLOCK, 8 * BLOCK),
+    ] {
+        program.put(SEMAPHORE, &[0; 4]);
+        let params = later(BASE, length, uuid);
+        assert_eq!(program.call(&UVM, MIGRATE, &params, 72), 0);
+        assert_eq!(migrations(&mut program), [(sent, 0, 0, 0)]);
+        assert_eq!(program.at(SEMAPHORE), PAYLOAD.to_ne_bytes());
+        assert_eq!(program.at(OUTER)[..52], params[..52], "the program's own");
+    }
     // If the driver refuses a run, the semaphore is not written.
+    program.put(SEMAPHORE, &[0; 4]);
     program.driver = Box::new(|parts| {
         put32(parts[0].bytes, 72, NvStatus::NV_ERR_INVALID_LIMIT.0);
         0
     });
-    assert_eq!(
-        program.call(&UVM, MIGRATE, &params, 72),
-        NvStatus::NV_ERR_INVALID_LIMIT.0
-    );
-    assert_eq!(program.seen.len(), 1);
+    for uuid in [UUID, CPU] {
+        let params = later(BASE, 8 * BLOCK, uuid);
+        assert_eq!(
+            program.call(&UVM, MIGRATE, &params, 72),
+            NvStatus::NV_ERR_INVALID_LIMIT.0
+        );
+        assert_eq!(program.at(OUTER)[..52], params[..52], "the program's own");
+    }
+    assert_eq!(program.seen.len(), 2);
+    assert_eq!(program.at(SEMAPHORE), [0; 4]);
+}
+
+#[test]
+fn semaphore_alone_does_not_reach_the_driver() {
+    let mut program = with_spilled();
+    program.put(SEMAPHORE, &[0; 8]);
+    let alone = |uuid| later(0, 0, uuid);
+    for uuid in [UUID, CPU] {
+        program.put(SEMAPHORE, &[0; 8]);
+        assert_eq!(program.call(&UVM, MIGRATE, &alone(uuid), 72), 0);
+        assert_eq!(program.at(SEMAPHORE)[..4], PAYLOAD.to_ne_bytes());
+    }
+    // The driver would refuse them: a pool that is nowhere, an odd place, another GPU, no ASYNC.
+    let mut nowhere = alone(CPU);
+    put64(&mut nowhere, 40, SEMAPHORE - MIB);
+    let mut odd = alone(CPU);
+    put64(&mut odd, 40, SEMAPHORE + 2);
+    let mut at_once = alone(CPU);
+    put32(&mut at_once, 32, 0);
+    program.put(SEMAPHORE, &[0; 8]);
+    for (params, status) in [
+        (nowhere, INVALID_ADDRESS),
+        (odd, INVALID_ADDRESS),
+        (alone([9; 16]), NvStatus::NV_ERR_INVALID_DEVICE.0),
+        (at_once, NvStatus::NV_ERR_INVALID_ARGUMENT.0),
+    ] {
+        assert_eq!(program.call(&UVM, MIGRATE, &params, 72), status);
+        assert_eq!(program.at(OUTER)[..52], params[..52], "the program's own");
+    }
+    assert_eq!(program.at(SEMAPHORE), [0; 8]);
+    assert!(program.seen.is_empty());
 }
 
 #[test]

@@ -9,6 +9,10 @@ use crate::{
     layout, sys,
 };
 
+/// The CPU as UVM names it (`NV_PROCESSOR_UUID_CPU_DEFAULT`).
+pub const CPU: [u8; 16] = [
+    0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73,
+];
 /// Class FERMI_VASPACE_A: a GPU's address space.
 pub const VA_SPACE: u32 = 0x90F1;
 /// Parameters of a [`VA_SPACE`] that is to be UVM's, as CUDA makes it: externally owned, with

@@ -33,6 +33,8 @@ attacks! {
         Passes, Told, wishes;
     "UVM's lock of all held (UVM_ENABLE_PEER_ACCESS)": "uvm_va_space.c:uvm_api_enable_peer_access",
         Passes, Gpu, lock_of_all;
+    "host crash: a semaphore that nobody has mapped (UVM_MIGRATE)": "uvm_migrate.c:semaphore_release_from_cpu",
+        Passes, Gpu, unmapped_semaphore;
     "registers as an object, the newer way (RM_ALLOC of class 0x3f)": "reg_mem.c:regmemConstruct_IMPL",
         Passes, Told, |a| a.alloc(rm::DEVICE_HANDLE, OWN, 0x3f, &mut []);
     "an event that calls into the kernel (NV01_EVENT)": "event.c:eventConstruct_IMPL",
@@ -178,6 +180,25 @@ fn lock_of_all(a: &Attacker) -> Verdict {
     params[..16].copy_from_slice(&uuid);
     params[16..32].copy_from_slice(&uuid);
     told(space.call(ENABLE_PEER_ACCESS, &mut params, 32))
+}
+
+/// A migration of nothing, whose end is told in a pool that neither the CPU nor a GPU has mapped.
+fn unmapped_semaphore(a: &Attacker) -> Verdict {
+    const MIGRATE: u32 = 51;
+    const POOL: u64 = 0x7d00_0000_0000;
+    let space = a.prepare("a UVM file", uvm::Space::open(&a.folder))?;
+    let mut params = vec![0; 9248];
+    put_u64(&mut params, 0, POOL);
+    put_u64(&mut params, 8, 4096);
+    let made = space.call(layout::UVM_ALLOC_SEMAPHORE_POOL, &mut params, 9240);
+    a.prepare("a pool", made)?;
+    let mut params = [0; 80];
+    params[16..32].copy_from_slice(&uvm::CPU);
+    // UVM_MIGRATE_FLAG_ASYNC.
+    put_u32(&mut params, 32, 1);
+    put_u64(&mut params, 40, POOL);
+    put_u32(&mut params, 48, 1);
+    told(space.call(MIGRATE, &mut params, 72))
 }
 
 fn kernel_callback(a: &Attacker) -> Verdict {

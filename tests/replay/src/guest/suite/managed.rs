@@ -10,7 +10,7 @@ use crate::{
         instance::Instance,
         process, rm,
         tools::{at, control, equal, fails, holds, sys, tests, Verdict, GIB, GPU, MIB},
-        uvm::{space_params, uuid, Space, VA_SPACE},
+        uvm::{space_params, uuid, Space, CPU, VA_SPACE},
     },
     standin::{self, Switched},
     sys as os,
@@ -34,9 +34,6 @@ const LIMIT: u64 = 64 * MIB;
 const TABLES: u64 = MIB;
 const MEMORY: u32 = 0x5C00_0200;
 const SPACE_HANDLE: u32 = 8;
-const CPU: [u8; 16] = [
-    0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73,
-];
 const SHARED: i32 = libc::MAP_SHARED;
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
