@@ -7,7 +7,9 @@
 //! * `UVM_SET_PREFERRED_LOCATION` to the CPU for what does not fit. From then on the driver puts no
 //!   page of it on a GPU, whoever touches it, as long as read duplication is off and no call
 //!   migrates it (`block_select_processor_residency()`, kernel-open/nvidia-uvm/uvm_va_block.c).
-//! * `UVM_MIGRATE` to the CPU after it, for what a GPU may hold already.
+//! * `UVM_MIGRATE` to the CPU after it, for what a GPU may hold already. Read duplication is
+//!   switched off before both, whatever the program is thought to want: with it on, a GPU keeps its
+//!   copy (`uvm_va_block_migrate_locked()`, uvm_migrate.c).
 //! * When there is room again, `UVM_SET_PREFERRED_LOCATION` to each GPU, and then what the program
 //!   wanted, or `UVM_UNSET_PREFERRED_LOCATION`. A GPU that has used memory of the host has mapped
 //!   it, and goes on using it without a fault, whatever is preferred later (seen on an H100). Its
@@ -144,7 +146,9 @@ fn grant(host: &mut impl Host, order: &ManagedOrder) {
 
 /// Brings a piece to host memory, for good. `true`: the driver did so.
 pub(super) fn put_out(host: &mut impl Host, order: ManagedOrder) -> bool {
-    let done = (!order.wish.duplicated || ask(host, &order, &plain(uvm::DISABLE_READ_DUPLICATION)))
+    // The accounting need not know that it is on: a call that the driver refuses for its last run
+    // has switched it on for the first ones, and a status can be forged.
+    let done = ask(host, &order, &plain(uvm::DISABLE_READ_DUPLICATION))
         && ask(host, &order, &prefer(&HOST))
         && ask(host, &order, &TO_CPU);
     if !done {

@@ -400,6 +400,44 @@ fn memory_object_takes_room_of_managed_memory() {
 }
 
 #[test]
+fn half_done_duplication_ends_when_memory_moves() {
+    let mut program = with_blocks(4);
+    assert!(map(&mut program, BASE, 2 * BLOCK, false));
+    let upper = BASE + 3 * BLOCK;
+    assert!(map(&mut program, upper, 2 * BLOCK, false));
+    assert!(map(&mut program, BASE + 2 * BLOCK, BLOCK, false));
+    assert_eq!(figures(&program), (4, 1));
+    // A last run that is no whole number of pages.
+    program.driver = Box::new(|parts| {
+        let status = match get64(parts[0].bytes, 8) % 4096 {
+            0 => 0,
+            _ => INVALID_ADDRESS,
+        };
+        put32(parts[0].bytes, 16, status);
+        0
+    });
+    program.seen.clear();
+    let params = span(24, BASE, 5 * BLOCK - 1);
+    assert_eq!(
+        program.call(&UVM, ENABLE_DUPLICATION, &params, 16),
+        INVALID_ADDRESS
+    );
+    assert_eq!(
+        asked(&mut program),
+        [
+            (ENABLE_DUPLICATION, BASE, 2 * BLOCK, None),
+            (ENABLE_DUPLICATION, upper, 2 * BLOCK - 1, None),
+        ]
+    );
+    program.driver = Box::new(|_| 0);
+    program.accounting.set_limit(GPU, limit(1)).unwrap();
+    rebalance(&mut program);
+    let asked = asked(&mut program);
+    assert!(asked.contains(&(DISABLE_DUPLICATION, BASE + BLOCK, BLOCK, None)));
+    assert_eq!(figures(&program), (1, 4));
+}
+
+#[test]
 fn limit_changes_move_managed_memory() {
     let mut program = with_blocks(4);
     assert!(map(&mut program, BASE, 4 * BLOCK, false));
@@ -409,6 +447,7 @@ fn limit_changes_move_managed_memory() {
     assert_eq!(
         asked(&mut program),
         [
+            (DISABLE_DUPLICATION, upper, 2 * BLOCK, None),
             (SET_PREFERRED, upper, 2 * BLOCK, Some(CPU)),
             (MIGRATE, upper, 2 * BLOCK, Some(CPU)),
         ]
@@ -443,7 +482,15 @@ fn gpu_gets_address_space_when_mappings_fit() {
         assert_eq!(figures(&program), left);
         let requests: Vec<u32> = program.seen.iter().map(|seen| seen.request).collect();
         match status {
-            0 => assert_eq!(requests, [SET_PREFERRED, MIGRATE, REGISTER_VASPACE]),
+            0 => assert_eq!(
+                requests,
+                [
+                    DISABLE_DUPLICATION,
+                    SET_PREFERRED,
+                    MIGRATE,
+                    REGISTER_VASPACE
+                ]
+            ),
             _ => assert_eq!(requests, []),
         }
     }
