@@ -312,6 +312,10 @@ pub(super) fn order(file: FileId, piece: &Piece, number: u64) -> ManagedOrder {
 
 /// The last piece of a space that can be spilled, or the last blocks of it if it is larger than
 /// that, or than the `room` that is left of the host's memory, in bytes.
+///
+/// It is held as by a [`ManagedTouch`] until the order is handed back. If the driver does not move
+/// it, it is told what the program wanted there. That must not meet a spilled mapping which has
+/// taken the piece's place.
 pub(super) fn put_out(
     space: &mut Space,
     ledgers: &mut Ledgers,
@@ -334,9 +338,13 @@ pub(super) fn put_out(
     }
     let change = |piece: &mut Piece| piece.state = PieceState::Leaving(number);
     let span = (piece.base, piece.last);
-    account(space, ledgers, span, |space| {
+    space.hold(number, piece.base, piece.last).ok()?;
+    let leaving = account(space, ledgers, span, |space| {
         space.change(span, MOST_PIECES, change)
-    })
-    .ok()?;
+    });
+    if leaving.is_err() {
+        space.release(number);
+        return None;
+    }
     Some(order(space.file, &piece, number))
 }

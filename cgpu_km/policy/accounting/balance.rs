@@ -93,6 +93,7 @@ impl Accounting {
             PieceState::Counted
         };
         self.finish(&order, PieceState::Leaving(order.number), state);
+        self.returned(order);
     }
 
     /// A spilled piece for which there is room. It counts from now on; the driver is to be told

@@ -355,6 +355,28 @@ fn memory_replacing_returning_memory_must_count() {
 }
 
 #[test]
+fn memory_replacing_leaving_memory_must_count() {
+    const BEHIND: u64 = 1 << 30;
+    for done in [false, true] {
+        let mut accounting = spilling(4);
+        map(&mut accounting, UVM, BASE, 4 * BLOCK).unwrap();
+        let order = accounting.make_room(GPU, 2 * BLOCK).unwrap();
+        assert_eq!((order.base, order.length), (BASE + 2 * BLOCK, 2 * BLOCK));
+        // Another thread unmaps it and takes the room. The driver may be told to move what is at
+        // these addresses, or that a GPU may hold it.
+        let (base, length) = (order.base, order.length);
+        accounting.unmap_managed(UVM, base, length);
+        map(&mut accounting, UVM, BASE + BEHIND, 2 * BLOCK).unwrap();
+        let refused = accounting.map_managed(UVM, base, length);
+        assert!(matches!(refused, Err(RefusalCause::NoMemory { .. })));
+        map(&mut accounting, UVM, base + BEHIND, length).unwrap();
+        accounting.left(order, done);
+        assert_eq!(map(&mut accounting, UVM, base, length), Ok(()));
+        assert_eq!(managed(&accounting, GPU), (4, 4 * BLOCK));
+    }
+}
+
+#[test]
 fn memory_without_order_is_new_until_unmapped() {
     let mut accounting = spilling(1);
     assert_eq!(
