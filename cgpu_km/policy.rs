@@ -59,6 +59,7 @@ mod charge;
 mod client_lists;
 mod count;
 mod cpu_mapping;
+mod cuts;
 mod demand;
 mod descriptor;
 mod event;
@@ -102,6 +103,7 @@ pub use crate::uapi::{
     ManagedMode, //
 };
 pub use accounting::{
+    cuts::UnmapTicket,
     lookup::Surroundings,
     structs::SplitTicket,
     Accounting, //

@@ -3,6 +3,7 @@
 
 mod answers;
 mod balance;
+pub(super) mod cuts;
 mod exports;
 pub(super) mod lookup;
 mod managed;

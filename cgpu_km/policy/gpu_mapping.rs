@@ -132,10 +132,22 @@ pub(super) struct Gone {
     pub(super) tables: Change,
 }
 
+/// How the mappings of a file for a GPU lie at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Edge {
+    /// One goes across, with this first byte and this last one.
+    Across(u64, u64),
+    /// One that the driver has begins there, or ends before.
+    Met,
+    /// None of those that are followed.
+    Open,
+}
+
 /// A mapping of a tenant, as `Accounting::mapped` tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundMapping {
     pub(super) name: Ref,
+    pub(super) gpu: GpuId,
     /// The GPU that it is for, as UVM names it.
     pub uuid: [u8; 16],
     /// Its address.
@@ -300,10 +312,33 @@ impl GpuMappings {
         let record = self.records.get(slot)?;
         Some(FoundMapping {
             name: self.records.name(slot)?,
+            gpu: record.gpu,
             uuid: record.uuid,
             base: record.base,
             length: record.length,
         })
+    }
+
+    /// How mappings lie at an address.
+    pub(super) fn edge(&self, file: FileId, gpu: GpuId, at: u64) -> Edge {
+        let place = (file.0, u64::from(gpu.0));
+        let near = |slot: Option<Slot>| {
+            let record = self.records.get(slot?)?;
+            (record.place() == Some(place)).then_some(record)
+        };
+        let path = self.records.path((place.0, place.1, at));
+        let before = path.before();
+        let left = near(before);
+        if let Some(left) = left.filter(|left| left.last() >= at) {
+            return Edge::Across(left.base, left.last());
+        }
+        let is_here = |record: &GpuMapping| matches!(record.life, MappingLife::Here(_));
+        let ends = |left: &GpuMapping| left.last().checked_add(1) == Some(at) && is_here(left);
+        let begins = |right: &GpuMapping| right.base == at && is_here(right);
+        if left.is_some_and(ends) || near(self.records.behind(before)).is_some_and(begins) {
+            return Edge::Met;
+        }
+        Edge::Open
     }
 
     /// The beginning of a walk over all mappings in a span.

@@ -8,6 +8,7 @@
 
 use crate::{
     policy::{
+        cuts::MappingCuts,
         fixed_ranges::FixedRanges,
         ids::{
             FileId,
@@ -141,6 +142,8 @@ pub(super) struct Space {
     pub(super) splits: RangeSplits,
     /// Range groups: see `Accounting::begin_group`.
     pub(super) groups: RangeGroups,
+    /// Cuts of what is mapped of memory objects.
+    pub(super) cuts: MappingCuts,
     pieces: List<Piece>,
     tokens: List<Token>,
     homes: List<(ShareId, [u8; 16])>,
@@ -156,6 +159,7 @@ impl Space {
             fixed: FixedRanges::new(),
             splits: RangeSplits::new(),
             groups: RangeGroups::new(),
+            cuts: MappingCuts::new(),
             pieces: List::new(),
             tokens: List::new(),
             homes: List::new(),

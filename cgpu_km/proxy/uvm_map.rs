@@ -185,26 +185,29 @@ pub(super) fn fixed(
     Ok(returned?)
 }
 
-/// `UVM_UNMAP_EXTERNAL`.
+/// `UVM_UNMAP_EXTERNAL`. For a GPU that the tenant has no longer the driver may have mappings
+/// still. Nobody could count the cuts of those.
 pub(super) fn unmap(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
     let range = request.range()?;
     let gpu = call.gpu_by_uuid(&request.uuid(uvm::unmap_external::UUID.start)?);
+    let gpu = gpu.ok_or(Stop::status(NvStatus::NV_ERR_INVALID_DEVICE))?;
+    let span = range.span(request.file, Some(gpu));
+    let span = span.ok_or(Stop::status(NvStatus::NV_ERR_INVALID_ADDRESS))?;
+    let ticket = call.accounting(|accounting| accounting.begin_unmap(span))?;
     let moment = call.look(|accounting| accounting.moment());
-    let span = gpu.and_then(|gpu| range.span(request.file, Some(gpu)));
-    let first = span.and_then(|span| call.look(|accounting| accounting.mapped(span, moment)));
+    let first = call.look(|accounting| accounting.mapped(span, moment));
     let alone = first.filter(|first| first.base == range.base && first.length == range.length);
-    let returned = request.forward(call)?;
-    match (alone, span) {
-        (Some(alone), _) if returned == 0 => {
-            call.accounting(|accounting| accounting.unmapped(alone))
+    let returned = request.forward(call);
+    match alone {
+        Some(alone) if returned == Ok(0) => {
+            call.accounting(|accounting| accounting.unmapped(alone));
         }
         // A mapping that cannot be ended now stays charged.
-        (None, Some(span)) if request.has_worked(Ok(returned)) => {
-            clear(call, span, moment).unwrap_or(())
-        }
+        None if request.has_worked(returned) => clear(call, span, moment).unwrap_or(()),
         _ => {}
     }
-    Ok(returned)
+    call.accounting(|accounting| accounting.end_unmap(ticket));
+    Ok(returned?)
 }
 
 /// `UVM_CREATE_EXTERNAL_RANGE`.
@@ -300,17 +303,26 @@ pub(super) fn unregister(call: &mut impl Call, request: &mut UvmCall<'_>) -> Res
 /// Unmaps, one by one, what lies whole in a span and was there at that moment. What the driver
 /// could not be asked for stays charged.
 fn clear(call: &mut impl Call, span: Span, moment: u64) -> Result<(), Errno> {
-    while let Some(mapped) = call.look(|accounting| accounting.mapped(span, moment)) {
+    loop {
+        let begun = call.accounting(|accounting| accounting.begin_clear(span, moment));
+        let Some((mapped, ticket)) = begun.map_err(|_| Errno::ENOMEM)? else {
+            return Ok(());
+        };
         let range = AddressRange {
             base: mapped.base,
             length: mapped.length,
         };
-        if !is_unmapped(call, &mapped.uuid, range) {
+        let is_gone = is_unmapped(call, &mapped.uuid, range);
+        call.accounting(|accounting| {
+            if is_gone {
+                accounting.unmapped(mapped);
+            }
+            accounting.end_unmap(ticket);
+        });
+        if !is_gone {
             return Err(Errno::EAGAIN);
         }
-        call.accounting(|accounting| accounting.unmapped(mapped));
     }
-    Ok(())
 }
 
 /// Unmaps just these addresses, and tells whether the driver got to it. (Whether there was anything

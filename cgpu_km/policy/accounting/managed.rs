@@ -5,6 +5,7 @@ use crate::{
     policy::{
         accounting::Accounting,
         count::Change,
+        cuts::CUT_STRUCT,
         event::RefusalCause,
         fixed_ranges::{
             FixedEnd,
@@ -393,7 +394,8 @@ impl Accounting {
             };
             let splits = space.splits.len().saturating_mul(SPLIT_STRUCT);
             let groups = space.groups.len().saturating_mul(GROUP_STRUCT);
-            for bytes in [alone, splits, groups, space.fixed.pools()] {
+            let cuts = space.cuts.len().saturating_mul(CUT_STRUCT);
+            for bytes in [alone, splits, groups, cuts, space.fixed.pools()] {
                 ledgers.uncount(None, Limited::HostMemory, bytes);
             }
         }

@@ -35,12 +35,8 @@ use crate::{
 };
 
 impl Accounting {
-    /// A memory object is about to be mapped (`UVM_MAP_EXTERNAL_ALLOCATION`), for one GPU. Its cost
-    /// stays charged from now on, and so do the page tables of the mapping.
-    ///
-    /// Of mappings that are there the new one may take parts; one that would go whole must be taken
-    /// away before ([`RefusalCause::MappingInTheWay`], [`Accounting::mapped`]).
-    pub fn begin_map(&mut self, map: &Map) -> Result<MapTicket, RefusalCause> {
+    /// [`Accounting::begin_map`] without the cuts.
+    pub(super) fn enter_map(&mut self, map: &Map) -> Result<MapTicket, RefusalCause> {
         let memory = self.forest.named(map.client, map.memory)?;
         let (object, owner) = (memory.object, memory.owner);
         let last = last_of(map.base, map.length).ok_or(RefusalCause::NoRange)?;

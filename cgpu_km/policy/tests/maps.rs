@@ -2,6 +2,7 @@
 //! Mappings keep memory charged, and nothing but their certain end credits it.
 
 use super::*;
+use crate::policy::cuts::CUT_STRUCT;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -193,6 +194,116 @@ fn a_refused_mapping_changes_nothing() {
     accounting.end_map(ticket, false);
     accounting.free(CLIENT, MEMORY);
     assert_eq!(accounting.used(GPU), 0);
+}
+
+fn host(accounting: &Accounting) -> u64 {
+    accounting.limit_of(GPU, Limited::HostMemory).unwrap().used
+}
+
+/// Unmaps a part, of which nothing is credited.
+fn cut(accounting: &mut Accounting, base: u64, length: u64) -> Result<(), RefusalCause> {
+    let ticket = accounting.begin_unmap(span(Some(GPU), base, length))?;
+    accounting.end_unmap(ticket);
+    Ok(())
+}
+
+#[test]
+fn cuts_of_mappings_count_until_the_file_closes() {
+    let mut accounting = with_memory(8 * MIB);
+    let (base, length) = (8 * MIB, 8 * MIB);
+    accounting.map(&map(GPU, MEMORY, base, length)).unwrap();
+    // Nothing goes across the ends of the whole, or of more.
+    cut(&mut accounting, base, length).unwrap();
+    cut(&mut accounting, 0, 64 * MIB).unwrap();
+    assert_eq!(host(&accounting), 0);
+    // Its first page, its last page, and one in the midst, each time anew: nobody knows whether the
+    // driver has cut.
+    cut(&mut accounting, base, 4096).unwrap();
+    assert_eq!(host(&accounting), CUT_STRUCT);
+    cut(&mut accounting, base + length - 4096, 4096).unwrap();
+    assert_eq!(host(&accounting), 2 * CUT_STRUCT);
+    for count in [4, 6] {
+        cut(&mut accounting, base + MIB, 4096).unwrap();
+        assert_eq!(host(&accounting), count * CUT_STRUCT);
+    }
+    // On another GPU, or in another file, there is nothing to cut.
+    let other = Span {
+        file: FileId(UVM.0 + 1),
+        ..span(Some(GPU), base + MIB, 4096)
+    };
+    for span in [span(Some(OTHER_GPU), base + MIB, 4096), other] {
+        let ticket = accounting.begin_unmap(span).unwrap();
+        accounting.end_unmap(ticket);
+    }
+    assert_eq!(host(&accounting), 6 * CUT_STRUCT);
+    let most = Some(7 * CUT_STRUCT);
+    accounting
+        .set_limit_of(GPU, Limited::HostMemory, most)
+        .unwrap();
+    let wanted = Err(RefusalCause::LimitReached(Limited::HostMemory));
+    assert_eq!(cut(&mut accounting, base + MIB, 4096), wanted);
+    accounting.close_file(UVM);
+    assert_eq!(host(&accounting), 0);
+}
+
+#[test]
+fn mappings_over_parts_of_others_cut_them() {
+    let mut accounting = with_memory(8 * MIB);
+    accounting.map(&map(GPU, MEMORY, 8 * MIB, 8 * MIB)).unwrap();
+    // One that is refused has cut nothing.
+    let unknown = map(GPU, ObjectHandle(1), 10 * MIB, MIB);
+    assert!(accounting.map(&unknown).is_err());
+    assert_eq!(host(&accounting), 0);
+    accounting.map(&map(GPU, MEMORY, 10 * MIB, MIB)).unwrap();
+    assert_eq!(host(&accounting), 2 * CUT_STRUCT);
+    // Two parts of the first one are left somewhere. The second one's ends are known.
+    cut(&mut accounting, 10 * MIB, MIB).unwrap();
+    cut(&mut accounting, 8 * MIB, 2 * MIB).unwrap();
+    assert_eq!(host(&accounting), 2 * CUT_STRUCT);
+    cut(&mut accounting, 12 * MIB, MIB).unwrap();
+    assert_eq!(host(&accounting), 4 * CUT_STRUCT);
+    accounting
+        .map(&map(GPU, MEMORY, 14 * MIB, 2 * MIB))
+        .unwrap();
+    assert_eq!(host(&accounting), 5 * CUT_STRUCT);
+    cut(&mut accounting, 8 * MIB, 8 * MIB).unwrap();
+    assert_eq!(host(&accounting), 5 * CUT_STRUCT);
+    accounting.close_file(UVM);
+    assert_eq!(host(&accounting), 0);
+}
+
+#[test]
+fn nothing_is_mapped_during_an_unmapping() {
+    let mut accounting = with_memory(8 * MIB);
+    let whole = map(GPU, MEMORY, 8 * MIB, 8 * MIB);
+    let part = span(Some(GPU), 10 * MIB, 4096);
+    // The driver may get to it after it has made the mapping, and cut that.
+    let ticket = accounting.begin_unmap(part).unwrap();
+    assert_eq!(
+        accounting.map(&whole).unwrap_err(),
+        RefusalCause::MappingInFlight
+    );
+    accounting
+        .map(&map(GPU, MEMORY, 16 * MIB, 8 * MIB))
+        .unwrap();
+    accounting
+        .map(&map(OTHER_GPU, MEMORY, 8 * MIB, 8 * MIB))
+        .unwrap();
+    accounting.end_unmap(ticket);
+    accounting.map(&whole).unwrap();
+    // Nor where the module unmaps one by itself.
+    let moment = accounting.moment();
+    let found = accounting.begin_clear(span(Some(GPU), 0, 64 * MIB), moment);
+    let (found, ticket) = found.unwrap().unwrap();
+    assert_eq!((found.base, found.length), (8 * MIB, 8 * MIB));
+    accounting.unmapped(found);
+    assert_eq!(
+        accounting.map(&whole).unwrap_err(),
+        RefusalCause::MappingInFlight
+    );
+    accounting.end_unmap(ticket);
+    accounting.map(&whole).unwrap();
+    assert_eq!(host(&accounting), 0);
 }
 
 #[derive(Clone, Debug)]

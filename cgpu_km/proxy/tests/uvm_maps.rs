@@ -329,6 +329,49 @@ fn a_replaced_mapping_is_unmapped_first() {
 }
 
 #[test]
+fn unmappings_of_parts_count_as_host_memory() {
+    use crate::policy::Limited::HostMemory;
+    const CUT: u64 = 16 << 10;
+    let mut program = with_memory();
+    assert_eq!(map(&mut program, BASE, 4 * MIB, &[UUID]), 0);
+    let limits = &mut program.accounting;
+    limits
+        .set_limit_of(GPU, HostMemory, Some(4 * CUT))
+        .expect("a share");
+    asked(&mut program);
+    let host = |program: &Program| {
+        let limit = program.accounting.limit_of(GPU, HostMemory);
+        limit.expect("a share").used
+    };
+    for page in 1..4 {
+        unmap(&mut program, BASE + page * MIB, 4096);
+    }
+    // The third would have taken two more.
+    let parts = [(UNMAP, BASE + MIB, 4096), (UNMAP, BASE + 2 * MIB, 4096)];
+    assert_eq!(asked(&mut program), parts);
+    assert_eq!(get32(program.at(OUTER), 32), NvStatus::NV_ERR_NO_MEMORY.0);
+    assert_eq!(host(&program), 4 * CUT);
+    // A whole one takes nothing.
+    unmap(&mut program, BASE, 4 * MIB);
+    assert_eq!(asked(&mut program), [(UNMAP, BASE, 4 * MIB)]);
+    assert_eq!(host(&program), 4 * CUT);
+    program.accounting.close_file(UVM.file);
+    assert_eq!(host(&program), 0);
+}
+
+#[test]
+fn unmapping_on_foreign_gpu_is_refused_here() {
+    let mut program = with_memory();
+    let mut params = vec![0; 40];
+    put64(&mut params, 0, BASE);
+    put64(&mut params, 8, MIB);
+    params[16..32].copy_from_slice(b"another tenant's");
+    let status = program.call(&UVM, UNMAP, &params, 32);
+    assert_eq!(status, NvStatus::NV_ERR_INVALID_DEVICE.0);
+    assert!(program.seen.is_empty());
+}
+
+#[test]
 fn unmappable_memory_is_refused_as_the_driver_does() {
     let mut program = with_memory();
     let foreign = *b"another tenant's";

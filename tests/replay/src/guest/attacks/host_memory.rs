@@ -51,6 +51,12 @@ pub(super) const ATTACKS: &[Own] = &[
         run: || compare(LIMIT, ALLOWED, nothing, ranges),
     },
     Own {
+        name: "host memory kept by mappings that were cut",
+        function: "uvm_map_external.c:uvm_ext_gpu_map_split",
+        // The range takes the room of the last one.
+        run: || compare(LIMIT, ALLOWED - 1, whole, cuts),
+    },
+    Own {
         name: "host memory kept by surfaces of semaphores",
         function: "sem_surf.c:semsurfConstruct_IMPL",
         run: surfaces,
@@ -202,6 +208,36 @@ fn ranges(program: &Taker, number: u64) -> Result<(), String> {
         let at = BASE + number * PIECE + page * PAGE;
         let made = program.space.create_range(at, PAGE);
         made.map_err(|e| format!("UVM_CREATE_EXTERNAL_RANGE: {e}"))?;
+    }
+    Ok(())
+}
+
+/// Cuts of a piece, and the first one's address. The driver keeps up to 16 KiB for each
+/// (`uvm_page_table_range_vec_split_upper()`, uvm_mmu.c).
+const CUTS: u64 = PIECE / (16 << 10);
+const CUT: u64 = BASE + PAGE;
+
+/// A mapping in pages of 4 KiB, to be cut on both sides of every second page.
+fn whole(program: &Taker, _: u64) -> Result<(), String> {
+    const MAPPED: u64 = CUTS * PIECES * PAGE + PAGE;
+    const MEMORY: u32 = OWN + 1;
+    enter(program)?;
+    let (client, space) = (&program.client, &program.space);
+    let made = client.memory(MEMORY, 64 * MIB);
+    made.map_err(|e| format!("memory: {e}"))?;
+    let made = space.create_range(CUT, MAPPED);
+    made.map_err(|e| format!("UVM_CREATE_EXTERNAL_RANGE: {e}"))?;
+    let mapped = space.map((CUT, MAPPED), &uvm::uuid(GPU)?, (client.handle, MEMORY));
+    mapped.map_err(|e| format!("UVM_MAP_EXTERNAL_ALLOCATION: {e}"))
+}
+
+/// Unmaps every second page of a part of that.
+fn cuts(program: &Taker, number: u64) -> Result<(), String> {
+    let gpu = uvm::uuid(GPU)?;
+    let pages = number * CUTS..(number + 1) * CUTS;
+    for page in pages.filter(|page| page % 2 == 1) {
+        let gone = program.space.unmap((CUT + page * PAGE, PAGE), &gpu);
+        gone.map_err(|e| format!("UVM_UNMAP_EXTERNAL: {e}"))?;
     }
     Ok(())
 }
