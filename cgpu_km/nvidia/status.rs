@@ -15,6 +15,8 @@ impl NvStatus {
 
     /// Done.
     pub const NV_OK: Self = Self(0x0);
+    /// No GPU has this UUID.
+    pub const NV_ERR_GPU_UUID_NOT_FOUND: Self = Self(0x12);
     /// In use.
     pub const NV_ERR_IN_USE: Self = Self(0x17);
     /// The handle exists already.

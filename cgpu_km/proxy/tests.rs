@@ -837,15 +837,17 @@ fn uvm_shared_mode_is_set_unseen() {
 }
 
 #[test]
-fn gpu_registration_runs_on_the_worker() {
+fn own_gpus_registration_runs_on_the_worker() {
     let mut program = Program::new(GIB);
     let mut params = vec![0; 40];
     params[..16].copy_from_slice(&UUID);
     assert_eq!(program.try_call(&UVM, 37, &params), Ok(0));
     assert_eq!(program.seen[0].route, Route::Worker(GPU));
+    // Another GPU's does not reach the driver, which would open it.
     params[0] ^= 1;
-    assert_eq!(program.try_call(&UVM, 37, &params), Ok(0));
-    assert_eq!(program.seen[1].route, Route::Caller);
+    let status = program.call(&UVM, 37, &params, 36);
+    assert_eq!(status, NvStatus::NV_ERR_GPU_UUID_NOT_FOUND.0);
+    assert_eq!(program.seen.len(), 1);
 }
 
 proptest! {

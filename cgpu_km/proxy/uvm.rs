@@ -119,9 +119,12 @@ fn run(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
         }
         UvmKind::RegisterGpu => {
             let uuid = request.uuid(uvm::register_gpu::UUID.start)?;
-            // A GPU that is not the tenant's: the driver itself finds no file of it and refuses.
-            let route = call.gpu_by_uuid(&uuid).map_or(Route::Caller, Route::Worker);
-            Ok(request.forward_by(call, route)?)
+            // The driver would open a GPU that is not the tenant's, with UVM's lock of all, before
+            // it sees that the caller has no file of it (`nvUvmInterfaceRegisterGpu()`,
+            // nv_uvm_interface.c).
+            let gpu = call.gpu_by_uuid(&uuid);
+            let gpu = gpu.ok_or(Stop::status(NvStatus::NV_ERR_GPU_UUID_NOT_FOUND))?;
+            Ok(request.forward_by(call, Route::Worker(gpu))?)
         }
         UvmKind::UnregisterGpu => uvm_channel::unregister_gpu(call, request),
         UvmKind::RegisterChannel => uvm_channel::register(call, request),

@@ -226,8 +226,12 @@ static u32 register_gpu(struct va_space *s, struct uvm_register_gpu *p)
 
 	if (!gpu)
 		return 0x12;		/* NV_ERR_GPU_UUID_NOT_FOUND */
-	if (!fake_gpu_accessible(gpu))
+	if (!fake_gpu_accessible(gpu)) {
+		/* nv_uvm_interface.c:nvUvmInterfaceRegisterGpu(): the GPU was
+		 * opened before, with the lock of all */
+		fake_harm(HARM_WAIT);
 		return NV_ERR_INSUFFICIENT_PERMISSIONS;
+	}
 	if (s->registered & BIT(gpu->minor))
 		return NV_ERR_INVALID_DEVICE;
 	s->registered |= BIT(gpu->minor);

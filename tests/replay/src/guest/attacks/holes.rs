@@ -35,6 +35,11 @@ attacks! {
         Passes, Gpu, lock_of_all;
     "host crash: a semaphore that nobody has mapped (UVM_MIGRATE)": "uvm_migrate.c:semaphore_release_from_cpu",
         Passes, Gpu, unmapped_semaphore;
+    "another's GPU opened by UVM (UVM_REGISTER_GPU)": "uvm_va_space.c:uvm_va_space_register_gpu",
+        Passes, Gpu, |a| {
+            let space = a.prepare("a UVM file", uvm::Space::open(&a.folder))?;
+            told(space.register_gpu(&a.victim.gpus.other_uuid))
+        };
     "registers as an object, the newer way (RM_ALLOC of class 0x3f)": "reg_mem.c:regmemConstruct_IMPL",
         Passes, Told, |a| a.alloc(rm::DEVICE_HANDLE, OWN, 0x3f, &mut []);
     "an event that calls into the kernel (NV01_EVENT)": "event.c:eventConstruct_IMPL",

@@ -64,6 +64,8 @@ pub(super) struct Gpus {
     pub(super) instance: u32,
     /// A GPU that is not the tenants': id and device instance.
     pub(super) other: (u32, u32),
+    /// Its UUID.
+    pub(super) other_uuid: [u8; 16],
     /// The attacks' GPU's UUID.
     pub(super) uuid: [u8; 16],
     /// Its bus and slot.
@@ -87,6 +89,7 @@ pub(super) fn gpus() -> Result<Gpus, String> {
     let found = Gpus {
         instance: ours.device_instance,
         other: (other.gpu_id, other.device_instance),
+        other_uuid: uvm::uuid(other.minor)?,
         uuid: uvm::uuid(GPU)?,
         pci: (part(5), part(8)),
     };
