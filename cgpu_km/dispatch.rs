@@ -370,14 +370,19 @@ fn mapped<'a>(
 }
 
 /// Before the program gets the address of a mapping that [`mapped`] said this of.
-fn settle(file: &TenantFile, caller: &mut Caller<'_>, made: &ProgramMapping, late: bool) {
+fn settle(
+    file: &TenantFile,
+    caller: &mut Caller<'_>,
+    made: &ProgramMapping,
+    is_late: impl Fn() -> bool,
+) {
     let tenant = file.tenant();
     let mut call = TenantCall {
         tenant,
         caller: &*caller,
         alone: None,
     };
-    proxy::settle(&mut call, file.id(), made.start.get(), made.length, late);
+    proxy::settle(&mut call, file.id(), made.start.get(), made.length, is_late);
 }
 
 /// A mapping of a tenant's file, or a part of one, is gone.

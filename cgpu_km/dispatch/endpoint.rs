@@ -139,8 +139,13 @@ impl os_interface::Endpoint for TenantNode {
         }
     }
 
-    fn settle(file: &TenantFile, call: &mut Caller<'_>, made: &ProgramMapping, late: bool) {
-        settle(file, call, made, late);
+    fn settle(
+        file: &TenantFile,
+        call: &mut Caller<'_>,
+        made: &ProgramMapping,
+        is_late: impl Fn() -> bool,
+    ) {
+        settle(file, call, made, is_late);
     }
 
     fn unmapped(file: &TenantFile, gone: &ProgramMapping, how: Unmapped) {

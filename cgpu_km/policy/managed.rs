@@ -58,9 +58,9 @@ use crate::{
     }, //
 };
 
-/// How often the driver is told of new memory of a file that it is spilled, and not asked to bring
-/// it to host memory as well. A GPU can touch a little of it before the driver is told. See
-/// [`Tell::bring`].
+/// How often the driver is told of new memory of a file that it is spilled, and need not be asked
+/// to bring it to host memory as well. A GPU can touch a little of it before the driver is told.
+/// See [`Tell::bring`].
 pub(super) const MOST_PROMPT: u32 = 16;
 
 /// A call of our own about one piece. It must be handed back to the method that its maker names.
@@ -91,7 +91,7 @@ impl ManagedOrder {
 pub struct Tell {
     /// For `Accounting::told`.
     pub order: ManagedOrder,
-    /// It is also to be brought to host memory, because a GPU may have touched it before.
+    /// It is also to be brought to host memory, even if it takes no long time to tell the driver.
     pub bring: bool,
 }
 

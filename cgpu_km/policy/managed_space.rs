@@ -132,7 +132,7 @@ pub(super) struct Space {
     pub(super) file: FileId,
     /// The GPUs that have an address space in it: a bit for each share.
     pub(super) shares: u32,
-    /// Times that memory did not fit and the driver was told in time.
+    /// Times that memory did not fit and need not be brought to host memory.
     pub(super) prompt: u32,
     /// All of it.
     pub(super) tally: Tally,

@@ -159,12 +159,21 @@ pub(super) fn put_out(host: &mut impl Host, order: ManagedOrder) -> bool {
 }
 
 /// Tells the driver what becomes of memory that was just mapped, before the program runs on.
-/// `late`: a GPU can have touched it since. What the driver does not take is unmapped again.
-pub fn settle(call: &mut impl Call, file: FileId, base: u64, length: u64, late: bool) {
-    while let Some(tell) = call.accounting(|accounting| accounting.tell(file, base, length, late)) {
+/// `is_late`: by now a GPU can have touched much of it. That is asked when the driver has been
+/// told, because until then a GPU can, and a program can keep the call waiting. If the driver does
+/// not take it, it is unmapped again.
+pub fn settle(
+    call: &mut impl Call,
+    file: FileId,
+    base: u64,
+    length: u64,
+    is_late: impl Fn() -> bool,
+) {
+    while let Some(tell) = call.accounting(|accounting| accounting.tell(file, base, length)) {
         let order = tell.order;
         let told = ask(call, &order, &prefer(&HOST));
-        let done = told && (!tell.bring || ask(call, &order, &TO_CPU));
+        let bring = tell.bring || is_late();
+        let done = told && (!bring || ask(call, &order, &TO_CPU));
         let (base, length) = (order.base, order.length);
         call.accounting(|accounting| accounting.told(order, done));
         if !done {

@@ -101,8 +101,14 @@ pub trait Endpoint: Send + Sync + 'static {
     ) -> Result<Shown<'a>>;
 
     /// The rest of the work before the program gets a mapping of which [`Endpoint::mapped`] said
-    /// [`Shown::Later`]. `late`: more time has passed since than the driver's own calls take.
-    fn settle(file: &Self::File, call: &mut Caller<'_>, made: &ProgramMapping, late: bool);
+    /// [`Shown::Later`]. `is_late`: by now more time has passed since the driver has made it than
+    /// the driver's own calls take.
+    fn settle(
+        file: &Self::File,
+        call: &mut Caller<'_>,
+        made: &ProgramMapping,
+        is_late: impl Fn() -> bool,
+    );
 
     /// A mapping of registers is made; an error takes it away again, and is what `mmap` gives. For
     /// this one and the next two, too, see the rules on locks.

@@ -41,7 +41,8 @@ struct Settlement {
 }
 
 /// Has [`Endpoint::settle`] called in this task, before it returns to the program and without
-/// `mmap_lock`. `ESRCH` where the task is ending.
+/// `mmap_lock`. The driver has made the mapping at the time `since`. `ESRCH` where the task is
+/// ending.
 ///
 /// # Safety
 ///
@@ -49,13 +50,14 @@ struct Settlement {
 pub(super) unsafe fn settle_later<E: Endpoint>(
     file: NonNull<bindings::file>,
     mapping: ProgramMapping,
+    since: Instant<Monotonic>,
 ) -> Result {
     let settlement = Settlement {
         head: pin_init::zeroed(),
         // SAFETY: The file is open, as this function's contract says.
         file: unsafe { FileRef::get(file) },
         mapping,
-        since: Instant::now(),
+        since,
     };
     let place = KBox::into_raw(KBox::new(settlement, GFP_KERNEL_ACCOUNT)?);
     // SAFETY: The box is given to the current task until `run` takes it.
@@ -74,6 +76,6 @@ unsafe extern "C" fn run<E: Endpoint>(head: *mut bindings::callback_head) {
     let session = unsafe { session::<E>(file.as_ptr()) };
     // SAFETY: The session's backing file is the one that the file was opened on.
     let mut caller = unsafe { Caller::new(file, &session.backing, &session.recent) };
-    let late = settlement.since.elapsed().as_nanos() > LATE;
-    E::settle(&session.file, &mut caller, &settlement.mapping, late);
+    let is_late = || settlement.since.elapsed().as_nanos() > LATE;
+    E::settle(&session.file, &mut caller, &settlement.mapping, is_late);
 }

@@ -75,7 +75,11 @@ use crate::os_interface::{
 use core::ptr::NonNull;
 use kernel::{
     bindings,
-    prelude::*, //
+    prelude::*,
+    time::{
+        Instant,
+        Monotonic, //
+    }, //
 };
 
 /// A mapping that the driver has just made, of a file of ours.
@@ -85,6 +89,8 @@ struct MadeMapping<'a, E: Endpoint> {
     vma: NewVma<'a>,
     /// The driver's operations of it.
     original: *const bindings::vm_operations_struct,
+    /// The time at which the driver had made it.
+    since: Instant<Monotonic>,
 }
 
 /// Has the driver make a mapping and puts our operations in front: what `mmap` returns.
@@ -123,6 +129,7 @@ unsafe fn make_now<E: Endpoint>(
     // SAFETY: A new mapping, as `mmap` is handed, of a file that the driver has opened.
     let mmap = || unsafe { extra::cgpu_shim_driver_mmap(real, file.as_ptr(), vma.as_ptr()) };
     let result = creds::reduced_as(session.opener.as_ref(), mmap)?;
+    let since = Instant::now();
     if result != 0 {
         E::refused(&session.file);
         // Not always an errno: `nvidia_mmap_helper()` returns a status for a GPU that was lost.
@@ -138,6 +145,7 @@ unsafe fn make_now<E: Endpoint>(
         file,
         vma,
         original,
+        since,
     };
     // The driver may have changed the flags.
     let mapping = ProgramMapping::of(*vma);
@@ -207,7 +215,7 @@ impl<E: Endpoint> MadeMapping<'_, E> {
     fn settle(&self, mapping: ProgramMapping) -> Result {
         self.cover(Guard::Nothing)?;
         // SAFETY: The file is being mapped, so it is open, and its session is one of `E`.
-        unsafe { settle_later::<E>(self.file, mapping) }
+        unsafe { settle_later::<E>(self.file, mapping, self.since) }
     }
 
     /// As [`Self::cover`], behind the file's gate.

@@ -231,9 +231,8 @@ impl Accounting {
         }
     }
 
-    /// The next order for memory that was just mapped there; `late`: a GPU had
-    /// time to touch it.
-    pub fn tell(&mut self, file: FileId, base: u64, length: u64, late: bool) -> Option<Tell> {
+    /// The next order for memory that was just mapped there.
+    pub fn tell(&mut self, file: FileId, base: u64, length: u64) -> Option<Tell> {
         let last = last_of(base, length)?;
         let number = self.managed.next();
         let space = self.managed.space_mut(file)?;
@@ -241,7 +240,7 @@ impl Accounting {
         let piece = space.find_mut(base, last, PieceState::New)?;
         piece.state = PieceState::Telling(number);
         let piece = *piece;
-        let bring = late || space.prompt >= MOST_PROMPT;
+        let bring = space.prompt >= MOST_PROMPT;
         if !bring {
             space.prompt += 1;
         }

@@ -55,7 +55,7 @@ fn map(
 ) -> Result<(), RefusalCause> {
     let spills = accounting.map_managed(file, base, length)?;
     let mut told = false;
-    while let Some(tell) = accounting.tell(file, base, length, false) {
+    while let Some(tell) = accounting.tell(file, base, length) {
         accounting.told(tell.order, true);
         told = true;
     }
@@ -383,7 +383,7 @@ fn memory_without_order_is_new_until_unmapped() {
         accounting.map_managed(UVM, BASE, 3 * BLOCK).ok(),
         Some(true)
     );
-    let tell = accounting.tell(UVM, BASE, 3 * BLOCK, false).unwrap();
+    let tell = accounting.tell(UVM, BASE, 3 * BLOCK).unwrap();
     assert_eq!(
         (tell.order.base, tell.order.length),
         (BASE + BLOCK, 2 * BLOCK)
@@ -413,20 +413,18 @@ fn order_about_freed_memory_changes_nothing() {
 }
 
 #[test]
-fn only_late_or_frequent_memory_is_migrated_now() {
+fn frequently_mapped_memory_is_always_migrated() {
     let mut accounting = spilling(1);
-    let mut tell = |number: u64, late| {
+    let mut tell = |number: u64| {
         let base = BASE + number * 4 * BLOCK;
         accounting.map_managed(UVM, base, 2 * BLOCK).unwrap();
-        let tell = accounting.tell(UVM, base, 2 * BLOCK, late).unwrap();
+        let tell = accounting.tell(UVM, base, 2 * BLOCK).unwrap();
         accounting.told(tell.order, true);
         tell.bring
     };
-    assert!(!tell(0, false));
-    assert!(tell(1, true));
-    let prompt: Vec<bool> = (2..20).map(|number| tell(number, false)).collect();
-    assert_eq!(prompt.iter().filter(|bring| !**bring).count(), 15);
-    assert!(prompt[15..].iter().all(|bring| *bring));
+    let brought: Vec<bool> = (0..20).map(&mut tell).collect();
+    assert!(brought[..16].iter().all(|bring| !*bring));
+    assert!(brought[16..].iter().all(|bring| *bring));
 }
 
 /// As many pieces as a program can have in a file, and none that a GPU could fill without being
@@ -614,7 +612,7 @@ proptest! {
                             for page in ManagedDriver::pages(base, length) {
                                 driver.0.insert(page, true);
                             }
-                            while let Some(tell) = accounting.tell(UVM, base, length, false) {
+                            while let Some(tell) = accounting.tell(UVM, base, length) {
                                 driver.set(&tell.order, false);
                                 accounting.told(tell.order, true);
                             }

@@ -244,7 +244,7 @@ impl Accounting {
     }
 
     fn told_all(&mut self, base: u64, length: u64) {
-        while let Some(tell) = self.tell(UVM, base, length, false) {
+        while let Some(tell) = self.tell(UVM, base, length) {
             self.told(tell.order, true);
         }
     }

@@ -79,7 +79,7 @@ fn register(program: &mut Program) -> u32 {
 fn map(program: &mut Program, base: u64, length: u64, late: bool) -> bool {
     let mapped = program.accounting.map_managed(UVM.file, base, length);
     if mapped == Ok(true) {
-        settle(program, UVM.file, base, length, late);
+        settle(program, UVM.file, base, length, || late);
     }
     mapped.is_ok()
 }
@@ -126,6 +126,28 @@ fn overflowing_memory_prefers_the_cpu() {
 fn memory_a_gpu_may_hold_is_migrated() {
     let mut program = with_blocks(1);
     assert!(map(&mut program, BASE, 3 * BLOCK, true));
+    assert_eq!(
+        asked(&mut program),
+        [
+            (SET_PREFERRED, BASE + BLOCK, 2 * BLOCK, Some(CPU)),
+            (MIGRATE, BASE + BLOCK, 2 * BLOCK, Some(CPU)),
+        ]
+    );
+}
+
+#[test]
+fn time_in_the_drivers_call_counts_as_late() {
+    let mut program = with_blocks(1);
+    let now = Rc::new(std::cell::Cell::new(0));
+    let clock = Rc::clone(&now);
+    // The program keeps the first of the driver's calls waiting.
+    program.driver = Box::new(move |_| {
+        clock.set(clock.get() + 1);
+        0
+    });
+    let mapped = program.accounting.map_managed(UVM.file, BASE, 3 * BLOCK);
+    assert_eq!(mapped, Ok(true));
+    settle(&mut program, UVM.file, BASE, 3 * BLOCK, || now.get() > 0);
     assert_eq!(
         asked(&mut program),
         [

@@ -263,7 +263,7 @@ pub fn mapped(state: &'static State, place: Place, fd: i32, base: u64, length: u
             // Only what the program names by a descriptor is looked for, and here it names none.
             let find = |_| None;
             let mut call = Proxied { state, fd, find };
-            proxy::settle(&mut call, file, base, length, false);
+            proxy::settle(&mut call, file, base, length, || false);
         }
         Ok(false) => {}
         Err(_) => return false,
