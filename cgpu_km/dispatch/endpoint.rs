@@ -85,6 +85,13 @@ impl os_interface::Endpoint for TenantNode {
         Ok(())
     }
 
+    /// UVM's driver keeps one mark of whether a pool is mapped, and one wrapper of a mapping, for
+    /// all processes that use a file (`uvm_mem_map_cpu_user()`, uvm_mem.c; uvm.c). It refuses all
+    /// but one itself, unless the file is shared as `proxy::uvm` has it.
+    fn maps_in_one(file: &TenantFile) -> bool {
+        matches!(file.endpoint(), Self::Uvm(_))
+    }
+
     fn refused(file: &TenantFile) {
         file.tenant().note_refusal();
     }

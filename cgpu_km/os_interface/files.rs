@@ -2,6 +2,7 @@
 //! Proxied files and their mappings: what the kernel calls for an open file of a node.
 
 pub(super) mod file_operations;
+mod first_memory;
 pub(super) mod held;
 pub(super) mod late;
 pub(super) mod mapping;

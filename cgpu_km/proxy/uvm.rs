@@ -9,6 +9,8 @@
 //!   flag detaches the VA space from the process's memory. Otherwise the driver would tie that to a
 //!   file that it must recognise as its own (`uvm_api_mm_initialize()`,
 //!   `uvm_file_is_nvidia_uvm()`).
+//!   Then the driver lets several processes map the file, so the module lets one only, as the
+//!   driver would (`TenantNode::maps_in_one`).
 //!   What the driver takes for the VA space counts from before the call until the file is closed.
 //! * `UVM_MM_INITIALIZE` is then answered here as the driver answers it for such a VA space:
 //!   "not required, no loss of functionality".

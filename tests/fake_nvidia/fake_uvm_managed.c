@@ -310,6 +310,7 @@ static const struct vm_operations_struct managed_ops = {
 	.close = managed_close,
 };
 
+/* uvm.c:uvm_destroy_vma_semaphore_pool() */
 static void pool_close(struct vm_area_struct *vma)
 {
 	struct va_space *s = space_of(vma);
@@ -320,6 +321,8 @@ static void pool_close(struct vm_area_struct *vma)
 	r = range_find(s, vma->vm_start);
 	if (r && r->type == RANGE_SEMAPHORE)
 		r->cpu_mapped = false;
+	else
+		fake_harm(HARM_NULL);	/* or what has taken its place */
 	up_write(&s->lock);
 }
 
@@ -349,13 +352,15 @@ static int map_pool(struct va_space *s, struct va_range *r,
 {
 	u64 addr;
 
+	vma->vm_ops = &pool_ops;
+	if (r->cpu_mapped)
+		return 0;		/* by another process, the driver thinks */
 	for (addr = vma->vm_start; addr < vma->vm_end; addr += PAGE_SIZE) {
 		struct page *page = range_page(r, addr);
 
 		if (!page || vm_insert_page(vma, addr, page))
 			return -ENOMEM;
 	}
-	vma->vm_ops = &pool_ops;
 	r->cpu_mapped = true;
 	return 0;
 }

@@ -76,6 +76,17 @@ struct mm_struct *cgpu_shim_memory(void)
 	return current->mm;
 }
 
+/* Keeps the struct of an address space, and not what is in it. */
+void cgpu_shim_keep_memory(struct mm_struct *mm)
+{
+	mmgrab(mm);
+}
+
+void cgpu_shim_drop_memory(struct mm_struct *mm)
+{
+	mmdrop(mm);
+}
+
 struct file *cgpu_shim_get_file_active(struct file *file)
 {
 	return get_file_active(&file);

@@ -41,6 +41,8 @@ const struct cred *cgpu_shim_creds_with(u64 capabilities);
 pid_t cgpu_shim_process(void);
 u64 cgpu_shim_host_memory(void);
 struct mm_struct *cgpu_shim_memory(void);
+void cgpu_shim_keep_memory(struct mm_struct *mm);
+void cgpu_shim_drop_memory(struct mm_struct *mm);
 struct file *cgpu_shim_get_file_active(struct file *file);
 struct inode *cgpu_shim_inode(const struct file *file);
 struct address_space *cgpu_shim_mappings(const struct file *file);

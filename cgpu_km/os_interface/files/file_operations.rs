@@ -24,6 +24,7 @@
 //! driver; the file holds this module through the owner of its operations.
 
 use super::{
+    first_memory::FirstMemory,
     opening::{
         NodeSide,
         OwnMappings,
@@ -108,6 +109,7 @@ pub(in crate::os_interface) unsafe fn open_endpoint<E: Endpoint>(
         node,
         backing,
         gated: None,
+        first: FirstMemory::new(),
         recent: Recent::new(),
         opener: None,
         handle,

@@ -5,6 +5,7 @@
 //! own table of operations instead, so it is found from `f_op`: no lookup, no lock.
 
 use super::{
+    first_memory::FirstMemory,
     late::{
         is_late,
         LateEnds,
@@ -88,6 +89,10 @@ pub trait Endpoint: Send + Sync + 'static {
     /// space is locked.
     fn may_map(file: &Self::File) -> Result;
 
+    /// Whether one address space alone may have mappings of a file: for a file always the same.
+    /// `EOPNOTSUPP` for any other than the first one that asks.
+    fn maps_in_one(file: &Self::File) -> bool;
+
     /// The driver has refused to open the file, or to map it.
     fn refused(file: &Self::File);
 
@@ -163,6 +168,8 @@ pub(super) struct FileSession<E: Endpoint> {
     /// The list of its mappings, if it [shows objects](Endpoint::shows_objects) and the driver
     /// gives it none.
     pub(super) own: Option<OwnMappings>,
+    /// The one that has its mappings, if it [has them in one](Endpoint::maps_in_one).
+    pub(super) first: FirstMemory,
     /// The scratch of the last call.
     pub(super) recent: Recent,
     /// Reduced, if there was anything to reduce.

@@ -124,6 +124,14 @@ unsafe fn make_now<E: Endpoint>(
     vma: NewVma<'_>,
 ) -> Result<c_int> {
     E::may_map(&session.file)?;
+    if E::maps_in_one(&session.file) {
+        let memory = NonNull::new(vma.seen().memory).ok_or(EINVAL)?;
+        // SAFETY: A mapping's address space, which is locked.
+        if !unsafe { session.first.is(memory) } {
+            // CAST: A small number.
+            return Err(Error::from_errno(-(bindings::EOPNOTSUPP as c_int)));
+        }
+    }
     let real = session.backing.as_ptr();
     // The driver gets our own file, as it does in ioctls: it keeps its state there.
     // SAFETY: A new mapping, as `mmap` is handed, of a file that the driver has opened.

@@ -83,6 +83,10 @@ pub fn map_params(
     Some(params)
 }
 
+fn node(folder: &str) -> String {
+    format!("{folder}/nvidia-uvm")
+}
+
 /// An open file with an address space.
 #[derive(Debug, Clone, Copy)]
 pub struct Space {
@@ -95,18 +99,30 @@ pub struct Space {
 impl Space {
     /// Opens the node of a folder and makes the address space.
     pub fn open(folder: &str) -> Result<Self, Failure> {
-        let path = format!("{folder}/nvidia-uvm");
-        let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC).map_err(Failure::Errno)?;
+        let space = Self::with_flags(folder, 0)?;
+        let companion = companion(&node(folder), space.fd)?;
+        Ok(Self { companion, ..space })
+    }
+
+    /// The same, for several processes.
+    pub fn open_shared(folder: &str) -> Result<Self, Failure> {
+        // UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE.
+        Self::with_flags(folder, 2)
+    }
+
+    fn with_flags(folder: &str, flags: u64) -> Result<Self, Failure> {
+        let fd = sys::open(&node(folder), libc::O_RDWR | libc::O_CLOEXEC);
         let space = Self {
-            fd,
+            fd: fd.map_err(Failure::Errno)?,
             companion: None,
         };
-        if let Err(failure) = space.call(layout::UVM_INITIALIZE, &mut [0; 16], 8) {
+        let mut params = [0; 16];
+        put_u64(&mut params, 0, flags);
+        if let Err(failure) = space.call(layout::UVM_INITIALIZE, &mut params, 8) {
             space.close();
             return Err(failure);
         }
-        let companion = companion(&path, fd)?;
-        Ok(Self { companion, ..space })
+        Ok(space)
     }
 
     /// Closes it.

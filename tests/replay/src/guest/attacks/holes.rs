@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{
     bytes::{put_u32, put_u64},
-    guest::{rm, tools::Verdict, uvm},
-    layout,
+    guest::{process::in_child, rm, tools::Verdict, uvm},
+    layout, sys,
 };
 
 attacks! {
@@ -35,6 +35,8 @@ attacks! {
         Passes, Gpu, lock_of_all;
     "host crash: a semaphore that nobody has mapped (UVM_MIGRATE)": "uvm_migrate.c:semaphore_release_from_cpu",
         Passes, Gpu, unmapped_semaphore;
+    "host crash: a pool of semaphores mapped by two processes": "uvm.c:uvm_destroy_vma_semaphore_pool",
+        Passes, Gpu, pool_of_two;
     "another's GPU opened by UVM (UVM_REGISTER_GPU)": "uvm_va_space.c:uvm_va_space_register_gpu",
         Passes, Gpu, |a| {
             let space = a.prepare("a UVM file", uvm::Space::open(&a.folder))?;
@@ -187,16 +189,42 @@ fn lock_of_all(a: &Attacker) -> Verdict {
     told(space.call(ENABLE_PEER_ACCESS, &mut params, 32))
 }
 
+/// The address of a pool of semaphores, of a page.
+const POOL: u64 = 0x7d00_0000_0000;
+const PAGE: u64 = 4096;
+
+fn pool(a: &Attacker, space: &uvm::Space) -> Verdict {
+    let mut params = vec![0; 9248];
+    put_u64(&mut params, 0, POOL);
+    put_u64(&mut params, 8, PAGE);
+    let made = space.call(layout::UVM_ALLOC_SEMAPHORE_POOL, &mut params, 9240);
+    a.prepare("a pool", made)
+}
+
+/// A pool that is freed while a process has it mapped: another one has mapped it too, and taken
+/// that back.
+fn pool_of_two(a: &Attacker) -> Verdict {
+    let space = a.prepare("a UVM file", uvm::Space::open_shared(&a.folder))?;
+    pool(a, &space)?;
+    let (prot, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    let errno = |errno| format!("errno {errno}");
+    let map = || sys::mmap(POOL, PAGE, prot, shared | libc::MAP_FIXED, space.fd, POOL);
+    // SAFETY: `map` has mapped it, in each process.
+    let unmap = || unsafe { sys::munmap(POOL, PAGE) };
+    a.prepare("the pool's mapping", map())?;
+    in_child(|| {
+        map().map_err(|errno| format!("mmap by another process: errno {errno}"))?;
+        unmap().map_err(errno)
+    })?;
+    told(space.free_range(POOL, PAGE))?;
+    unmap().map_err(errno)
+}
+
 /// A migration of nothing, whose end is told in a pool that neither the CPU nor a GPU has mapped.
 fn unmapped_semaphore(a: &Attacker) -> Verdict {
     const MIGRATE: u32 = 51;
-    const POOL: u64 = 0x7d00_0000_0000;
     let space = a.prepare("a UVM file", uvm::Space::open(&a.folder))?;
-    let mut params = vec![0; 9248];
-    put_u64(&mut params, 0, POOL);
-    put_u64(&mut params, 8, 4096);
-    let made = space.call(layout::UVM_ALLOC_SEMAPHORE_POOL, &mut params, 9240);
-    a.prepare("a pool", made)?;
+    pool(a, &space)?;
     let mut params = [0; 80];
     params[16..32].copy_from_slice(&uvm::CPU);
     // UVM_MIGRATE_FLAG_ASYNC.

@@ -335,8 +335,13 @@ fn mappings() -> Verdict {
     // A child has none of it, and its end ends nothing.
     program.map(BASE, LIMIT)?;
     let before = program.figures()?;
-    process::in_child(|| Ok(()))?;
+    process::in_child(|| {
+        let other = program.try_map(BASE + 4 * LIMIT, LIMIT);
+        fails("a child's mmap", other, libc::EOPNOTSUPP)
+    })?;
     equal("after a child", &program.figures()?, &before)?;
+    program.map(BASE + 4 * LIMIT, LIMIT)?;
+    program.unmap(BASE + 4 * LIMIT, LIMIT)?;
     program.unmap(BASE, LIMIT)?;
     program.end()
 }
@@ -356,10 +361,9 @@ fn ended() -> Verdict {
     // The child's memory stays on the GPU, so it counts.
     equal("on the GPU", &program.on_gpu()?, &LIMIT)?;
     equal("figures", &program.figures()?, &(LIMIT, 0))?;
-    program.map(BASE + LIMIT, LIMIT)?;
-    equal("figures", &program.figures()?, &(LIMIT, LIMIT))?;
-    equal("touched", &program.touched(BASE, 2 * LIMIT)?, &LIMIT)?;
-    program.unmap(BASE + LIMIT, LIMIT)?;
+    // It is the child that has the file's mappings, although it has ended.
+    let again = program.try_map(BASE + LIMIT, LIMIT);
+    fails("the parent's mmap", again, libc::EOPNOTSUPP)?;
     equal("figures", &program.figures()?, &(LIMIT, 0))?;
     program.end()
 }
