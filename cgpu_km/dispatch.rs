@@ -19,6 +19,7 @@ use crate::{
         CallRoute,
         Caller,
         HeldFile,
+        KeptFile,
         Pages,
         ProgramMapping,
         RwGuard,
@@ -68,6 +69,13 @@ struct TenantCall<'a, C> {
     alone: Option<(ClientHandle, RwGuard<'a>)>,
 }
 
+/// A client that a call shares with others, until this is dropped.
+struct UsedClient<'a> {
+    _lock: RwGuard<'a>,
+    /// The client's file, if the call comes through another one.
+    _file: Option<KeptFile>,
+}
+
 impl Held for HeldFile<TenantNode> {
     fn session(&self) -> Session {
         session(self.file())
@@ -80,7 +88,7 @@ impl<'a> TenantCall<'a, &Caller<'_>> {
         &mut self,
         request: u32,
         parts: &[Part<'_>],
-    ) -> Result<Option<RwGuard<'a>>, Errno> {
+    ) -> Result<Option<UsedClient<'a>>, Errno> {
         let argument = parts.first().map(|part| &*part.bytes);
         let client_use = argument.and_then(|argument| ClientUse::of(request, argument));
         let Some(client_use) = client_use else {
@@ -101,7 +109,16 @@ impl<'a> TenantCall<'a, &Caller<'_>> {
             self.alone = Some((client, guard));
             return Ok(None);
         }
-        Ok(Some(guard))
+        // With the lock no other client gets the handle, and so none of another file.
+        let file = client_use.from_outside.then(|| {
+            let file = self.tenant.look(|a| a.client_file(client));
+            let file = file.and_then(|file| self.tenant.called_file(file));
+            file.and_then(|file| file.keep()).ok_or(Errno::EBADF)
+        });
+        Ok(Some(UsedClient {
+            _lock: guard,
+            _file: file.transpose()?,
+        }))
     }
 
     /// Calls the driver.

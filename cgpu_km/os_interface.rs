@@ -56,7 +56,10 @@ pub use base::{
 };
 pub use calls::{
     caller::Caller,
-    open_file::OpenFile,
+    open_file::{
+        KeptFile,
+        OpenFile, //
+    },
     worker::{
         CallRoute,
         Worker, //

@@ -114,6 +114,8 @@ impl UvmEntry {
 
 /// `UVM_UNMAP_EXTERNAL`, which the module calls itself, as those below.
 pub const UNMAP_EXTERNAL: u32 = 66;
+/// `UVM_REGISTER_GPU_VASPACE`.
+pub const REGISTER_GPU_VASPACE: u32 = 25;
 /// `UVM_UNREGISTER_CHANNEL`.
 pub const UNREGISTER_CHANNEL: u32 = 28;
 /// `UVM_SET_PREFERRED_LOCATION`.

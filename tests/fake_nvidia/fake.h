@@ -323,6 +323,7 @@ void fake_object_free(struct fake_object *object);
 u32 fake_depend(struct fake_object *dependant, struct fake_object *target);
 u32 fake_client_new(const struct fake_sec *sec, u32 *handle);
 /* Under rm_lock: it is about to be freed. */
+void fake_look_without_lock(u32 hclient, u32 hobject);
 void fake_lookup_freed(const struct fake_object *o);
 void fake_file_cleanup(struct fake_file *file);
 u32 fake_free_object(u32 client, u32 object, const struct fake_sec *sec);

@@ -16,7 +16,7 @@
 
 static bool slow_lookup;
 module_param(slow_lookup, bool, 0644);
-MODULE_PARM_DESC(slow_lookup, "Controls take a millisecond to look for their object");
+MODULE_PARM_DESC(slow_lookup, "Who looks without a lock takes a millisecond for it");
 
 static uint freed_in_lookup;
 module_param(freed_in_lookup, uint, 0644);
@@ -37,9 +37,10 @@ static LIST_HEAD(lookers);
  * interface/deprecated/rmapi_deprecated_control.c:
  * RmDeprecatedGetControlHandler() follows pointers to the client and the
  * object of every control, and takes no lock for it. Nothing that is free is
- * touched here: who looks is noted, and frees meanwhile are counted.
+ * touched here: who looks is noted, and frees meanwhile are counted. So does
+ * nv_gpu_ops.c:nvGpuOpsDupAddressSpace() for UVM.
  */
-static void look_without_lock(u32 hclient, u32 hobject)
+void fake_look_without_lock(u32 hclient, u32 hobject)
 {
 	struct looker looker = { .client = hclient, .object = hobject };
 	struct fake_client *client;
@@ -237,7 +238,7 @@ u32 fake_control(void *arg, const struct fake_sec *sec, struct fake_call *log)
 	u32 status;
 
 	log->what = p->cmd;
-	look_without_lock(p->client, p->object);
+	fake_look_without_lock(p->client, p->object);
 	if (!p->cmd || !(p->cmd & 0xffff))
 		return NV_OK;		/* NVXXXX_CTRL_CMD_NULL */
 	if (p->cmd & 0x8000)

@@ -285,6 +285,7 @@ static u32 register_vaspace(struct va_space *s,
 	if (!gpu || !(s->registered & BIT(gpu->minor)))
 		return NV_ERR_INVALID_DEVICE;
 	/* duplicated first: nvUvmInterfaceDupAddressSpace() */
+	fake_look_without_lock(p->client, p->vaspace);
 	status = owned_object(p->client, p->vaspace, KIND_VASPACE);
 	if (status != NV_OK)
 		return status;

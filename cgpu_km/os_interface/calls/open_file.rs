@@ -41,6 +41,9 @@ struct OpenFileShared {
     backing: Arc<BackingFile>,
 }
 
+/// A proxied file that stays open as long as this exists.
+pub struct KeptFile(FileRef);
+
 /// A proxied file, which may be on its way to be released.
 struct ProxiedFile(NonNull<bindings::file>);
 
@@ -100,15 +103,8 @@ impl OpenFile {
         };
         *ended = true;
         drop(ended);
-        let held = {
-            let file = self.0.file.lock();
-            file.as_ref().and_then(|file| {
-                // SAFETY: It is not freed before `close` has taken the lock that is held here.
-                unsafe { FileRef::get_active(file.0) }
-            })
-        };
         // A file that is being released has no mappings.
-        if let Some(held) = held {
+        if let Some(KeptFile(held)) = self.keep() {
             // SAFETY: The reference keeps the file open.
             let mapping = unsafe { extra::cgpu_shim_mappings(held.as_ptr()) };
             // A task that makes or ends a mapping has a lock of these, and may get no processor.
@@ -122,16 +118,19 @@ impl OpenFile {
         true
     }
 
+    /// Keeps the file open; `None` once it is being closed.
+    pub fn keep(&self) -> Option<KeptFile> {
+        let file = self.0.file.lock();
+        // SAFETY: The file is not freed before `close` has taken the lock that is held here.
+        let kept = unsafe { FileRef::get_active(file.as_ref()?.0) };
+        kept.map(KeptFile)
+    }
+
     /// As [`Caller::forward`](super::caller::Caller::forward) on this file, for the calling task,
     /// which need not have it open, and which makes the call also while it is being killed. `EBADF`
     /// once the file is closed.
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>]) -> Result<i32> {
-        let held = {
-            let file = self.0.file.lock();
-            let file = file.as_ref().ok_or(EBADF)?.0;
-            // SAFETY: The file is not freed before `close` has taken the lock that is held here.
-            unsafe { FileRef::get_active(file) }.ok_or(EBADF)?
-        };
+        let KeptFile(held) = self.keep().ok_or(EBADF)?;
         // SAFETY: The reference keeps the file open, which is of this driver.
         unsafe { forward_always(held.as_non_null(), &self.0.backing, cmd, parts) }
     }

@@ -66,7 +66,20 @@ fn short_arguments_name_no_client() {
 }
 
 #[test]
-fn requests_of_uvm_use_no_client() {
+fn registered_address_spaces_share_their_client() {
+    let mut argument = [0; 32];
+    put32(&mut argument, 20, CLIENT);
+    let wanted = ClientUse {
+        client: ClientHandle(CLIENT),
+        alone: false,
+        from_outside: true,
+    };
+    assert_eq!(ClientUse::of(25, &argument), Some(wanted));
+    assert_eq!(ClientUse::of(25, &argument[..20]), None);
+}
+
+#[test]
+fn other_requests_of_uvm_use_no_client() {
     // UVM_UNSET_PREFERRED_LOCATION, whose number is that of NV_ESC_RM_ALLOC.
     assert_eq!(ClientUse::of(43, &[1; 64]), None);
 }

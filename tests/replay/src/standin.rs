@@ -201,8 +201,8 @@ impl Drop for Switched {
     }
 }
 
-/// Runs `work` while controls take a millisecond to look for their object. Returns as well how
-/// often the object was freed in that time.
+/// Runs `work` while who looks for an object without a lock takes a millisecond for it. Returns as
+/// well how often the object was freed in that time.
 pub fn with_slow_lookup<T>(work: impl FnOnce() -> T) -> Result<(T, u32), String> {
     parameter("freed_in_lookup", 0)?;
     parameter("slow_lookup", 1)?;

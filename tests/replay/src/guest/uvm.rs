@@ -25,6 +25,8 @@ pub fn space_params() -> [u8; 56] {
 
 /// UVM_REGISTER_GPU_VASPACE.
 const REGISTER_VA_SPACE: u32 = 25;
+/// UVM_UNREGISTER_GPU_VASPACE.
+const UNREGISTER_VA_SPACE: u32 = 26;
 /// UVM_MAP_EXTERNAL_ALLOCATION.
 const MAP_EXTERNAL: u32 = 33;
 /// UVM_FREE.
@@ -151,11 +153,23 @@ impl Space {
     /// A GPU and an object of class [`VA_SPACE`] on it.
     pub fn register(&self, gpu: &[u8; 16], client: u32, object: u32) -> Result<(), Failure> {
         self.register_gpu(gpu)?;
+        self.register_space(gpu, client, object)
+    }
+
+    /// The object alone.
+    pub fn register_space(&self, gpu: &[u8; 16], client: u32, object: u32) -> Result<(), Failure> {
         let mut params = [0; 32];
         params[..16].copy_from_slice(gpu);
         put_u32(&mut params, 20, client);
         put_u32(&mut params, 24, object);
         self.call(REGISTER_VA_SPACE, &mut params, 28)
+    }
+
+    /// Takes it back.
+    pub fn unregister_space(&self, gpu: &[u8; 16]) -> Result<(), Failure> {
+        let mut params = [0; 20];
+        params[..16].copy_from_slice(gpu);
+        self.call(UNREGISTER_VA_SPACE, &mut params, 16)
     }
 
     /// A range for memory of RM.

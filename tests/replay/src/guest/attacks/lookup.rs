@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Objects and clients that are freed while a control looks for them. The driver follows pointers
 //! to both before it takes a lock. A free beside it is a use of freed memory in the host's kernel.
+//! The same holds for an address space that UVM registers.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -12,13 +13,14 @@ use cgpu_uapi::Policy;
 use super::{
     attack::Own,
     rest::alone,
-    scene::{in_instances, open_client, Place, OWN},
+    scene::{in_instances, open_client, Place, GPU, OWN},
     seen::timeslices_of,
 };
 use crate::{
     guest::{
         rm,
         suite::doorbell::{put_policy, wait_for},
+        uvm,
     },
     standin, sys,
 };
@@ -33,6 +35,16 @@ pub(super) const ATTACKS: &[Own] = &[
         name: "clients closed while a control looks for them",
         function: "rmapi_deprecated_control.c:RmDeprecatedGetControlHandler",
         run: || compare(clients),
+    },
+    Own {
+        name: "address spaces freed while UVM looks for them",
+        function: "nv_gpu_ops.c:nvGpuOpsDupAddressSpace",
+        run: || compare(spaces),
+    },
+    Own {
+        name: "clients closed while UVM looks for them",
+        function: "nv_gpu_ops.c:nvGpuOpsDupAddressSpace",
+        run: || compare(clients_of_uvm),
     },
     Own {
         name: "groups freed while the scheduler looks for them",
@@ -124,6 +136,59 @@ fn clients(folder: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// UVM files with the GPU, one for each thread. (A client of the program has the GPU's file open.)
+fn uvm_files(folder: &str) -> Result<Vec<uvm::Space>, String> {
+    let gpu = uvm::uuid(GPU)?;
+    let open = |_| {
+        let space = uvm::Space::open(folder)?;
+        space.register_gpu(&gpu)?;
+        Ok(space)
+    };
+    let opened: Result<Vec<uvm::Space>, rm::Failure> = (0..THREADS).map(open).collect();
+    opened.map_err(|failure| failure.to_string())
+}
+
+fn make_space(client: &rm::Client) -> Result<(), String> {
+    let mut params = uvm::space_params();
+    let made = client.alloc(rm::DEVICE_HANDLE, OWN, uvm::VA_SPACE, &mut params);
+    made.map(drop).map_err(|failure| failure.to_string())
+}
+
+/// An address space that is freed and made again.
+fn spaces(folder: &str) -> Result<(), String> {
+    let client = open_client(folder)?;
+    make_space(&client)?;
+    let files = uvm_files(folder)?;
+    let result = beside_registrations(&files, client.handle, || {
+        for _ in 0..ROUNDS {
+            sys::sleep_ms(1);
+            client.free(OWN).map_err(|failure| failure.to_string())?;
+            make_space(&client)?;
+        }
+        Ok(())
+    });
+    files.into_iter().for_each(uvm::Space::close);
+    client.close();
+    result
+}
+
+/// Clients whose file is closed. UVM has files of its own.
+fn clients_of_uvm(folder: &str) -> Result<(), String> {
+    let other = open_client(folder)?;
+    let files = uvm_files(folder)?;
+    for _ in 0..ROUNDS {
+        let client = open_client(folder)?;
+        make_space(&client)?;
+        beside_registrations(&files, client.handle, || {
+            sys::sleep_ms(1);
+            client.close();
+        });
+    }
+    files.into_iter().for_each(uvm::Space::close);
+    other.close();
+    Ok(())
+}
+
 /// The scheduler sets slices: under `native` it leaves them to the driver.
 fn under_a_policy() -> Result<u32, String> {
     put_policy(Policy::Weight)?;
@@ -167,16 +232,39 @@ fn slices(client: u32) -> Result<u64, String> {
 /// Makes controls of a client's subdevice until `work` is done. Their answers do not matter: the
 /// subdevice comes and goes.
 fn beside_controls<T>(ctl: i32, client: u32, work: impl FnOnce() -> T) -> T {
-    let is_done = AtomicBool::new(false);
-    let ask = || {
-        while !is_done.load(Ordering::Relaxed) {
-            let object = rm::SUBDEVICE_HANDLE;
-            let _ = rm::control(ctl, client, object, GET_GID_INFO, &mut [0; 268]);
+    let ask = |_| {
+        let object = rm::SUBDEVICE_HANDLE;
+        let _ = rm::control(ctl, client, object, GET_GID_INFO, &mut [0; 268]);
+    };
+    beside(ask, work)
+}
+
+/// Has UVM register a client's address space, and give it up, until `work` is done.
+fn beside_registrations<T>(files: &[uvm::Space], client: u32, work: impl FnOnce() -> T) -> T {
+    // The GPU stays in the file. Its UUID was asked for when it came there.
+    let gpu = uvm::uuid(GPU).unwrap_or_default();
+    let ask = |thread: usize| {
+        let registered = files
+            .get(thread)
+            .map(|file| file.register_space(&gpu, client, OWN));
+        if let (Some(file), Some(Ok(()))) = (files.get(thread), registered) {
+            let _ = file.unregister_space(&gpu);
         }
     };
+    beside(ask, work)
+}
+
+/// Has threads call `ask` with their numbers until `work` is done.
+fn beside<T>(ask: impl Fn(usize) + Sync, work: impl FnOnce() -> T) -> T {
+    let is_done = AtomicBool::new(false);
+    let (ask, is_done) = (&ask, &is_done);
     thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(ask);
+        for thread in 0..THREADS as usize {
+            scope.spawn(move || {
+                while !is_done.load(Ordering::Relaxed) {
+                    ask(thread);
+                }
+            });
         }
         let result = work();
         is_done.store(true, Ordering::Relaxed);
