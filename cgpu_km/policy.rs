@@ -73,6 +73,7 @@ mod ledgers;
 mod managed;
 mod managed_space;
 mod mapped_host;
+mod mapping_records;
 mod object;
 mod os_events;
 mod overhead;

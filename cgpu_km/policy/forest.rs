@@ -38,6 +38,7 @@ use crate::{
             FileId,
             MAX_SHARES, //
         },
+        mapping_records::MappingRecords,
         object::{
             key_of,
             Client,
@@ -74,6 +75,8 @@ pub(super) struct Forest {
     pub(super) boost_changes: u64,
     /// Which file shows which object.
     pub(super) shown: CpuMappings,
+    /// The mappings of each object, as far as the driver keeps something of them.
+    pub(super) mapped: MappingRecords,
     /// The names (client and handle) of frees in flight that began when nothing had the name.
     freeing: Slots<u64>,
     /// Objects that calls in flight keep.
@@ -108,6 +111,7 @@ impl Forest {
             gone: List::new(),
             boost_changes: 0,
             shown: CpuMappings::new(seed),
+            mapped: MappingRecords::new(seed),
             freeing: Slots::new(),
             kept: Slots::new(),
             errors: SlotTable::new(seed),
@@ -437,6 +441,10 @@ impl Forest {
             debug_assert!(false, "a mapping outlives its object");
             self.shown.remove(file);
         }
+        self.mapped.end(slot);
+        let Some(object) = self.objects.get_mut(slot) else {
+            return;
+        };
         accounts.uncount(object.share, object.kind);
         let ledgers = &mut accounts.ledgers;
         ledgers.uncount(object.share, Limited::Bar1, object.bar1());
@@ -611,6 +619,7 @@ impl Forest {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.objects.len() == 0 && self.clients.len() == 0 && self.shown.is_empty()
+        let nothing_mapped = self.shown.is_empty() && self.mapped.is_empty();
+        self.objects.len() == 0 && self.clients.len() == 0 && nothing_mapped
     }
 }

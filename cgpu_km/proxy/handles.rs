@@ -20,7 +20,8 @@ use super::{
     },
     sent::{
         plain,
-        without, //
+        without,
+        DriverReply, //
     },
     shown::{
         end_shown,
@@ -36,6 +37,7 @@ use super::{
 };
 use crate::{
     nvidia::{
+        class::Kind,
         handle::{
             ClientHandle,
             ObjectHandle, //
@@ -65,14 +67,73 @@ pub(super) fn share(
     Ok(plain(call, asked.code, bytes)?)
 }
 
-/// `NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO`: says where a mapping lies in the process.
+/// A bit that no address has which the driver gives to a mapping: those are of the host's memory or
+/// of a GPU on its bus.
+const RENAMED: u64 = 1 << 63;
+
+/// `NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO`: says where a mapping lies in the process. The driver
+/// takes any number, and finds the mapping by it from then on (`RmUpdateDeviceMappingInfo()`,
+/// osapi.c).
+///
+/// It must not be the address that the driver gives another mapping of the object. If the second
+/// half of `NV_ESC_RM_MAP_MEMORY` refuses, the driver unmaps by address what the first half has
+/// mapped (`RmIoctl()`, escape.c), and the first mapping of that address goes
+/// (`refFindCpuMappingWithFilter()`, rs_resource.c). A file would go on showing its place in BAR1,
+/// which others get. So the driver gets each such number with a bit that its own have not.
+#[inline(never)] // As `frontend::run`.
 pub(super) fn update_mapping(
     call: &mut impl Call,
     asked: &Asked<'_>,
     bytes: &mut [u8],
 ) -> Result<i32, Stop> {
-    owned(call, get(nvos56::H_CLIENT, bytes)?)?;
-    Ok(plain(call, asked.code, bytes)?)
+    use nvos56::{
+        H_CLIENT,
+        H_MEMORY,
+        P_NEW_CPU_ADDRESS,
+        P_OLD_CPU_ADDRESS,
+        SIZE,
+        STATUS, //
+    };
+    let client = owned(call, get(H_CLIENT, bytes)?)?;
+    let memory = ObjectHandle(get(H_MEMORY, bytes)?);
+    let renamed = call.accounting(|accounting| accounting.begin_rename(client, memory))?;
+    let new = get(P_NEW_CPU_ADDRESS, bytes)?;
+    set(P_NEW_CPU_ADDRESS, bytes, new | RENAMED)?;
+    let named = (P_OLD_CPU_ADDRESS, STATUS, renamed);
+    let returned = by_address::<SIZE>(call, asked.code, bytes, named);
+    set(P_NEW_CPU_ADDRESS, bytes, new)?;
+    returned
+}
+
+/// Forwards a struct of so many bytes that names a mapping by its address, and has a status. If
+/// mappings of the object may have been `renamed`, the driver is asked first for one by the name
+/// that it then has.
+fn by_address<const SIZE: usize>(
+    call: &mut impl Call,
+    code: u32,
+    bytes: &mut [u8],
+    (address, status, renamed): (Field<u64>, Field<u32>, bool),
+) -> Result<i32, Stop> {
+    let mut checked = [0; SIZE];
+    for (into, from) in checked.iter_mut().zip(bytes.iter()) {
+        *into = *from;
+    }
+    let asked = get(address, bytes)?;
+    if renamed {
+        set(address, bytes, asked | RENAMED)?;
+        let returned = plain(call, code, bytes)?;
+        set(address, bytes, asked)?;
+        let told = Some(get(status, bytes)?);
+        if DriverReply::new(Ok(returned), told).is_ok() {
+            return Ok(returned);
+        }
+        call.refused_by_driver();
+        // The program can write over what the driver has told, which was not checked.
+        for (into, from) in bytes.iter_mut().zip(checked) {
+            *into = from;
+        }
+    }
+    Ok(plain(call, code, bytes)?)
 }
 
 /// `NV_ESC_RM_MAP_MEMORY_DMA`: maps memory into a range of a GPU's address space.
@@ -160,21 +221,24 @@ pub(super) fn map_memory(
     check_made_on(asked.session, Some(made_on.ok_or(FOREIGN)?))?;
     let file = held(call, get(FD, bytes)?)?;
     let device = ObjectHandle(get(H_DEVICE, bytes)?);
-    check_gpu(call, file.session(), (client, device))?;
+    check_role(call, file.session(), (client, device, memory))?;
     let number = file.session().file;
     let part = (get(OFFSET, bytes)?, get(LENGTH, bytes)?);
-    let (ticket, through_bar1) = call.accounting(|accounting| {
+    let (ticket, through_bar1, way) = call.accounting(|accounting| {
         let ticket = accounting.begin_named_map(client, device, memory)?;
+        let way = accounting.device_of_map(client, device, memory);
         match accounting.begin_cpu_map(client, memory, number, part) {
-            Ok(through_bar1) => Ok((ticket, through_bar1)),
+            Ok(through_bar1) => Ok((ticket, through_bar1, way)),
             Err(refusal) => {
                 accounting.end_named_map(ticket);
                 Err(refusal)
             }
         }
     })?;
-    let returned = prepare(call, asked.code, bytes, &file, FD);
+    let returned = set(H_DEVICE, bytes, way.0);
+    let returned = returned.and_then(|()| prepare(call, asked.code, bytes, &file, FD));
     call.accounting(|accounting| accounting.end_named_map(ticket));
+    set(H_DEVICE, bytes, device.0)?;
     let returned = returned?;
     let is_prepared = returned == 0 && get(STATUS, bytes)? == NvStatus::NV_OK.0;
     if is_prepared && through_bar1 {
@@ -183,21 +247,26 @@ pub(super) fn map_memory(
     Ok(returned)
 }
 
-/// Refuses a GPU's file for a mapping through another GPU's device, as the driver refuses it.
+/// Refuses a file that is not right for a mapping, as the driver refuses it: a GPU's file for a
+/// mapping through another GPU's device, and a control file for video memory.
 ///
-/// The driver puts the mapping into a file of the GPU of that device, or into a control file
-/// (`RmCreateMmapContextLocked()` in osapi.c), so no such file is right. 595 forgets the memory
-/// that it took for it (`nv_add_mapping_context_to_file()` in nv-usermap.c).
-fn check_gpu(
+/// The driver puts the mapping into a file of the GPU of that device, or of host memory into a
+/// control file (`RmCreateMmapContextLocked()` in osapi.c). 595 forgets the memory that it took for
+/// it (`nv_add_mapping_context_to_file()` in nv-usermap.c).
+fn check_role(
     call: &mut impl Call,
     session: Session,
-    (client, device): (ClientHandle, ObjectHandle),
+    (client, device, memory): (ClientHandle, ObjectHandle, ObjectHandle),
 ) -> Result<(), Stop> {
-    let Role::Gpu(shown) = session.role else {
-        return Ok(());
-    };
-    let device = call.look(|accounting| accounting.gpu_of(client, device));
-    if device.is_some_and(|device| device != shown) {
+    let is_wrong = call.look(|accounting| match session.role {
+        Role::Gpu(shown) => {
+            let device = accounting.gpu_of(client, device);
+            device.is_some_and(|device| device != shown)
+        }
+        Role::Control => accounting.kind_of(client, memory) == Some(Kind::VideoMemory),
+        Role::Uvm => true,
+    });
+    if is_wrong {
         return Err(Stop::status(NvStatus::NV_ERR_INVALID_ARGUMENT));
     }
     Ok(())
@@ -220,9 +289,11 @@ pub(super) fn unmap_memory(
         Ok::<_, RefusalCause>((ticket, first))
     })?;
     end_shown(call, &ticket, first, &mut at);
-    let returned = plain(call, asked.code, bytes);
+    let renamed = call.look(|accounting| accounting.has_renamed(client, memory));
+    let named = (nvos34::P_LINEAR_ADDRESS, nvos34::STATUS, renamed);
+    let returned = by_address::<{ nvos34::SIZE }>(call, asked.code, bytes, named);
     call.accounting(|accounting| accounting.end_free(ticket, false));
-    Ok(returned?)
+    returned
 }
 
 /// Forwards a struct without one of its flags.

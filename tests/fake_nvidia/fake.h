@@ -230,6 +230,8 @@ struct fake_cpu_map {
 	struct list_head list;
 	u64 address, size;
 	u64 bar1;			/* what it takes of it */
+	/* the device or subdevice of the call, if the object is not below it */
+	const struct fake_object *by;
 };
 
 struct fake_client {
@@ -410,6 +412,7 @@ void fake_heap_exit(struct fake_gpu *gpu);
 
 /* fake_map.c */
 void fake_cpu_map_free(struct fake_gpu *gpu, struct fake_cpu_map *map);
+void fake_maps_end_by(const struct fake_object *device);
 void fake_map_exit(void);
 
 /* fake_share.c */

@@ -51,6 +51,60 @@ void fake_cpu_map_free(struct fake_gpu *gpu, struct fake_cpu_map *map)
 	fake_free(map);
 }
 
+/* The mapping at an address, or NULL. */
+static struct fake_cpu_map *map_at(const struct fake_object *o, u64 address)
+{
+	struct fake_cpu_map *map;
+
+	list_for_each_entry(map, &o->maps, list)
+		if (map->address == address)
+			return map;
+	return NULL;
+}
+
+/*
+ * The second half of a mapping has refused: the driver unmaps by address what the first half has
+ * mapped, and the first one of that address goes (escape.c:RmIoctl, rs_resource.c:
+ * refFindCpuMappingWithFilter). If that is another one, a file goes on showing its place in BAR1,
+ * which others get unless that is static.
+ */
+static void unmap_refused(struct fake_object *o, struct fake_cpu_map *refused)
+{
+	struct fake_cpu_map *map = map_at(o, refused->address);
+
+	if (map != refused)
+		fake_harm(HARM_PLACE);
+	fake_cpu_map_free(o->gpu, map);
+}
+
+/*
+ * Mappings go with the device or subdevice that they were made by, though their objects stay, and
+ * files go on showing their places (rs_client.c:_clientUnmapBackRefMappings).
+ */
+void fake_maps_end_by(const struct fake_object *device)
+{
+	struct fake_cpu_map *map, *next;
+	struct fake_object *o;
+	unsigned long handle;
+
+	xa_for_each(&device->client->objects, handle, o) {
+		list_for_each_entry_safe(map, next, &o->maps, list) {
+			if (map->by != device)
+				continue;
+			fake_harm(HARM_PLACE);
+			fake_cpu_map_free(o->gpu, map);
+		}
+	}
+}
+
+static bool is_below(const struct fake_object *o, const struct fake_object *top)
+{
+	for (; o; o = o->parent)
+		if (o == top)
+			return true;
+	return false;
+}
+
 static u64 bar1_take(struct fake_gpu *gpu, u64 size)
 {
 	u64 at = gpu->bar1_next;
@@ -113,11 +167,12 @@ void fake_map_exit(void)
 		kfree(slot);
 }
 
-/* By way of a device of `gpu`: that the object is of the same one is not asked (mapping_cpu.c,
+/* By way of a device, or of none: that the object is of the same GPU is not asked (mapping_cpu.c,
  * memMap_IMPL). */
-static u32 map_object(struct nvos33 *p, struct fake_object *o, struct fake_gpu *gpu,
+static u32 map_object(struct nvos33 *p, struct fake_object *o, const struct fake_object *device,
 		      const struct fake_sec *sec)
 {
+	struct fake_gpu *gpu = device ? device->gpu : o->gpu;
 	enum fake_place place = o->mem->place;
 	struct fake_mem *mem = NULL;
 	struct fake_cpu_map *map;
@@ -203,17 +258,14 @@ static u32 map_object(struct nvos33 *p, struct fake_object *o, struct fake_gpu *
 	}
 	status = sec->kernel ? NV_OK : fake_map_add(p->fd, gpu, place, start, size, mem,
 			      (p->flags & ACCESS_MASK) != ACCESS_READ_ONLY);
-	if (status != NV_OK) {
-		if (bar1)
-			o->gpu->bar1_used -= bar1;
-		fake_free(map);
-		return status;
-	}
 	map->address = p->address;
 	map->size = size;
 	map->bar1 = bar1;
-	list_add(&map->list, &o->maps);
-	return NV_OK;
+	map->by = device && !is_below(o, device) ? device : NULL;
+	list_add_tail(&map->list, &o->maps);
+	if (status != NV_OK)
+		unmap_refused(o, map);
+	return status;
 }
 
 static u32 find(u32 hclient, u32 hdevice, u32 hmemory,
@@ -252,24 +304,13 @@ u32 fake_map_memory(void *arg, const struct fake_sec *sec, struct fake_call *log
 	status = find(p->client, p->device, p->memory, sec, &o);
 	if (status == NV_OK) {
 		device = fake_object(o->client, p->device);
-		status = map_object(p, o, device ? device->gpu : o->gpu, sec);
+		status = map_object(p, o, device, sec);
 	}
 	/* osapi.c: rm_kernel_rmapi_op */
 	if (sec->kernel)
 		slot_take(&start, &size);
 	mutex_unlock(&rm_lock);
 	return status;
-}
-
-/* The mapping at an address, or NULL. */
-static struct fake_cpu_map *map_at(const struct fake_object *o, u64 address)
-{
-	struct fake_cpu_map *map;
-
-	list_for_each_entry(map, &o->maps, list)
-		if (map->address == address)
-			return map;
-	return NULL;
 }
 
 u32 fake_unmap_memory(void *arg, const struct fake_sec *sec, struct fake_call *log)

@@ -276,7 +276,9 @@ u32 fake_free_object(u32 hclient, u32 hobject, const struct fake_sec *sec)
 		return NV_OK;
 	}
 	o = fake_object(client, hobject);
-	if (o)
+	if (o) {
+		fake_maps_end_by(o);
 		fake_object_free(o);
+	}
 	return NV_OK;
 }

@@ -111,6 +111,44 @@ impl Accounting {
         Ok(())
     }
 
+    /// The device by way of which the driver is to map an object, where the program says `by`: one
+    /// above the object, if there is one.
+    ///
+    /// The driver takes the mapping away with what it was told, even if the object stays
+    /// (`refAddMapping()` in rs_resource.c, `_clientUnmapBackRefMappings()` in rs_client.c). CUDA
+    /// says a subdevice, which is beside the memory. An object's own device goes with it.
+    pub fn device_of_map(
+        &self,
+        client: ClientHandle,
+        by: ObjectHandle,
+        object: ObjectHandle,
+    ) -> ObjectHandle {
+        let forest = &self.forest;
+        let own = forest.find(client, object).and_then(|object| {
+            let by = forest.find(client, by)?;
+            let device = forest.objects.get(forest.device_of(object)?)?;
+            (!forest.is_below(object, by)).then_some(device.handle)
+        });
+        own.unwrap_or(by)
+    }
+
+    /// A mapping of an object is about to get a name by its program
+    /// (`NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO`). Tells whether others may have one already.
+    pub fn begin_rename(
+        &mut self,
+        client: ClientHandle,
+        object: ObjectHandle,
+    ) -> Result<bool, RefusalCause> {
+        let object = self.forest.named(client, object)?.slot;
+        Ok(self.forest.mapped.rename(object)?)
+    }
+
+    /// Whether mappings of an object may have names that its program gave them.
+    pub fn has_renamed(&self, client: ClientHandle, object: ObjectHandle) -> bool {
+        let found = self.forest.named(client, object);
+        found.is_ok_and(|found| self.forest.mapped.has_renamed(found.slot))
+    }
+
     /// The driver is about to map a part of an object for the host's kernel. That takes BAR1, if it
     /// is video memory, and counts until the object is gone.
     pub(super) fn take_bar1(&mut self, slot: Slot, part: (u64, u64)) -> Result<(), RefusalCause> {

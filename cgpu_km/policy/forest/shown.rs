@@ -83,7 +83,7 @@ impl Forest {
     }
 
     /// Whether an object is `top` or hangs from it.
-    pub(super) fn is_below(&self, object: Slot, top: Slot) -> bool {
+    pub(in crate::policy) fn is_below(&self, object: Slot, top: Slot) -> bool {
         let mut at = Some(object);
         while let Some(slot) = at {
             step();

@@ -85,7 +85,13 @@ fn unmapping_another_tenants_memory_is_refused() {
 #[test]
 fn moving_another_tenants_mapping_is_refused() {
     let code = NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO;
-    only_own(code, &[0; 40], 0, 32, INVALID_OBJECT_HANDLE);
+    only_own(
+        code,
+        &words(40, &[(8, DEVICE)]),
+        0,
+        32,
+        INVALID_OBJECT_HANDLE,
+    );
 }
 
 #[test]

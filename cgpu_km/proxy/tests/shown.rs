@@ -41,6 +41,11 @@ fn free(program: &mut Program, object: u32) -> u32 {
     call(program, NV_ESC_RM_FREE, object, 0, 12)
 }
 
+/// The struct that the driver got last.
+fn last(program: &Program) -> Vec<u8> {
+    program.seen.last().expect("the driver was asked").parts[0].clone()
+}
+
 #[test]
 fn the_driver_gets_the_file_that_was_checked() {
     let mut program = program();
@@ -69,14 +74,13 @@ fn file_of_another_gpu_shows_nothing() {
         let file = FileId(number.unsigned_abs().into());
         program.descriptors.insert(number, Session { file, role });
     }
-    // That a control file is not right for it is left to the driver.
     for (device, descriptor, wanted) in [
         (DEVICE, 31, NvStatus::NV_ERR_INVALID_ARGUMENT),
         (SUBDEVICE, 31, NvStatus::NV_ERR_INVALID_ARGUMENT),
         (OTHER_DEVICE, 30, NvStatus::NV_ERR_INVALID_ARGUMENT),
         (DEVICE, 30, NvStatus::NV_OK),
         (OTHER_DEVICE, 31, NvStatus::NV_ERR_INVALID_DEVICE),
-        (DEVICE, 32, NvStatus::NV_OK),
+        (DEVICE, 32, NvStatus::NV_ERR_INVALID_ARGUMENT),
         (0x5c00_0031, 30, NvStatus::NV_ERR_OBJECT_NOT_FOUND),
     ] {
         let fields = [(0, CLIENT), (4, device), (8, MEMORY), (48, descriptor)];
@@ -131,6 +135,132 @@ fn unmapping_ends_all_mappings_of_an_object() {
     assert_eq!(map(&mut program, MEMORY, 33), 0);
     assert_eq!(free(&mut program, MEMORY), 0);
     assert_eq!(program.ended.last().map(|ended| ended.0), Some(again));
+}
+
+#[test]
+fn memory_is_mapped_by_its_own_device() {
+    let mut program = program();
+    program.gpu_file(30);
+    program.gpu_file(31);
+    // CUDA names the subdevice, which is beside the memory.
+    for (by, descriptor) in [(SUBDEVICE, 30), (DEVICE, 31)] {
+        let fields = [(0, CLIENT), (4, by), (8, MEMORY), (48, descriptor)];
+        assert_eq!(program.call(&CONTROL, MAP, &words(56, &fields), 40), 0);
+        let asked = last(&program);
+        assert_eq!(get32(&asked, 4), DEVICE);
+        assert_eq!(get32(program.at(OUTER), 4), by);
+    }
+}
+
+#[test]
+fn doorbell_is_mapped_by_its_subdevice() {
+    const BELL: u32 = 0x5c00_0020;
+    let mut program = program();
+    let outer = nvos64(CLIENT, SUBDEVICE, BELL, 0xc661, 0);
+    assert_eq!(program.alloc(&outer, &[]), 0);
+    program.gpu_file(30);
+    let fields = [(0, CLIENT), (4, SUBDEVICE), (8, BELL), (48, 30)];
+    assert_eq!(program.call(&CONTROL, MAP, &words(56, &fields), 40), 0);
+    let asked = last(&program);
+    assert_eq!(get32(&asked, 4), SUBDEVICE);
+}
+
+/// An address that the driver gives to a mapping.
+const PLACE: u64 = 0x3_8000_0000;
+/// One where the program has a mapping, or says so.
+const OWN: u64 = 0x7f00_0000_0000;
+
+/// `NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO`.
+fn rename(program: &mut Program, old: u64, new: u64) -> u32 {
+    let mut outer = words(40, &[(0, CLIENT), (4, DEVICE), (8, MEMORY)]);
+    put64(&mut outer, 16, old);
+    put64(&mut outer, 24, new);
+    program.call(&CONTROL, 0xc028_465e, &outer, 32)
+}
+
+fn unmap(program: &mut Program, address: u64) -> u32 {
+    let mut outer = words(32, &[(0, CLIENT), (4, DEVICE), (8, MEMORY)]);
+    put64(&mut outer, 16, address);
+    program.call(&CONTROL, UNMAP, &outer, 24)
+}
+
+/// A program whose driver keeps one mapping, and has it at `PLACE`.
+fn program_of_one_mapping() -> Program {
+    let mut program = program();
+    let mut mapped = PLACE;
+    program.driver = Box::new(move |parts| {
+        let bytes = &mut *parts[0].bytes;
+        let is_it = get64(bytes, 16) == mapped;
+        let status_at = match bytes.len() {
+            40 => 32,
+            _ => 24,
+        };
+        if is_it && bytes.len() == 40 {
+            mapped = get64(bytes, 24);
+        }
+        let status = if is_it {
+            0
+        } else {
+            NvStatus::NV_ERR_OBJECT_NOT_FOUND.0
+        };
+        put32(bytes, status_at, status);
+        // The program writes over what the driver has told.
+        put32(bytes, 0, 0xc1d0_0099);
+        0
+    });
+    program
+}
+
+#[test]
+fn mapping_has_no_name_of_the_drivers() {
+    let mut program = program_of_one_mapping();
+    // The program says an address that the driver may give another one.
+    let other = PLACE + 0x1_0000;
+    assert_eq!(rename(&mut program, PLACE, other), 0);
+    let asked = last(&program);
+    assert_eq!(get64(&asked, 16), PLACE);
+    assert_eq!(get64(&asked, 24) >> 63, 1);
+    assert_eq!(get64(program.at(OUTER), 24), other);
+}
+
+#[test]
+fn renamed_mapping_is_found_by_its_name() {
+    let mut program = program_of_one_mapping();
+    for (old, new) in [(PLACE, OWN), (OWN, OWN + 0x1000)] {
+        assert_eq!(rename(&mut program, old, new), 0);
+        assert_eq!(get64(program.at(OUTER), 16), old);
+    }
+    let asked = program.seen.len();
+    assert_eq!(unmap(&mut program, OWN + 0x1000), 0);
+    assert_eq!(program.seen.len(), asked + 1);
+    assert_eq!(get64(program.at(OUTER), 16), OWN + 0x1000);
+}
+
+#[test]
+fn other_mappings_are_found_by_their_place() {
+    let mut program = program_of_one_mapping();
+    let unknown = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
+    assert_eq!(rename(&mut program, OWN, OWN), unknown);
+    program.seen.clear();
+    // Only the second question names it, of the client that was checked.
+    assert_eq!(unmap(&mut program, PLACE), 0);
+    let asked: Vec<_> = program
+        .seen
+        .iter()
+        .map(|seen| get64(&seen.parts[0], 16))
+        .collect();
+    assert_eq!(asked, [PLACE | 1 << 63, PLACE]);
+    assert!(program
+        .seen
+        .iter()
+        .all(|seen| get32(&seen.parts[0], 0) == CLIENT));
+}
+
+#[test]
+fn mapping_without_a_name_is_asked_for_once() {
+    let mut program = program_of_one_mapping();
+    assert_eq!(unmap(&mut program, PLACE), 0);
+    assert_eq!(program.seen.len(), 1);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use super::{
     attack::attacks,
-    scene::{told, Attacker, MIB, OWN},
+    scene::{told, Attacker, GPU, MIB, OWN},
 };
 use crate::{
     bytes::{put_u32, put_u64},
@@ -44,6 +44,10 @@ attacks! {
         };
     "registers as an object, the newer way (RM_ALLOC of class 0x3f)": "reg_mem.c:regmemConstruct_IMPL",
         Passes, Told, |a| a.alloc(rm::DEVICE_HANDLE, OWN, 0x3f, &mut []);
+    "mapping: a place given up (UPDATE_DEVICE_MAPPING_INFO)": "osapi.c:RmUpdateDeviceMappingInfo",
+        Passes, Gpu, renamed;
+    "mapping: memory mapped by a freed subdevice": "rs_client.c:_clientUnmapBackRefMappings",
+        Passes, Gpu, without_subdevice;
     "an event that calls into the kernel (NV01_EVENT)": "event.c:eventConstruct_IMPL",
         Refuses, Told, kernel_callback;
 }
@@ -191,6 +195,7 @@ fn lock_of_all(a: &Attacker) -> Verdict {
 
 /// The address of a pool of semaphores, of a page.
 const POOL: u64 = 0x7d00_0000_0000;
+/// A page of the processor's.
 const PAGE: u64 = 4096;
 
 fn pool(a: &Attacker, space: &uvm::Space) -> Verdict {
@@ -232,6 +237,39 @@ fn unmapped_semaphore(a: &Attacker) -> Verdict {
     put_u64(&mut params, 40, POOL);
     put_u32(&mut params, 48, 1);
     told(space.call(MIGRATE, &mut params, 72))
+}
+
+/// The first page of memory, which a new file shows: as the driver names it, and the file.
+fn mapped_by(a: &Attacker, device: u32) -> Result<(u64, i32), String> {
+    a.prepare("memory", a.client.memory(OWN, 2 * MIB))?;
+    let path = format!("{}/nvidia{GPU}", a.folder);
+    let file = a.prepare("a file", sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
+    let names = (a.client.handle, device, OWN);
+    let mapped = rm::map(a.client.ctl, names, PAGE, rm::MAP_OF_MEMORY, file);
+    Ok((a.prepare("a mapping", mapped)?, file))
+}
+
+/// A mapping gets the name that the driver is about to give to another one, whose file is taken.
+fn renamed(a: &Attacker) -> Verdict {
+    let (told_at, file) = mapped_by(a, rm::DEVICE_HANDLE)?;
+    let mut outer = [0; 40];
+    for (at, value) in [(0, a.client.handle), (4, rm::DEVICE_HANDLE), (8, OWN)] {
+        put_u32(&mut outer, at, value);
+    }
+    put_u64(&mut outer, 16, told_at);
+    put_u64(&mut outer, 24, told_at + PAGE);
+    a.prepare("the name", a.escape(0x5e, &mut outer, 32))?;
+    let names = (a.client.handle, rm::DEVICE_HANDLE, OWN);
+    let next = rm::map_part(a.client.ctl, names, (PAGE, PAGE), rm::MAP_OF_MEMORY, file);
+    let _ = sys::close(file);
+    told(next)
+}
+
+fn without_subdevice(a: &Attacker) -> Verdict {
+    let (_, file) = mapped_by(a, rm::SUBDEVICE_HANDLE)?;
+    let freed = a.client.free(rm::SUBDEVICE_HANDLE);
+    let _ = sys::close(file);
+    told(freed)
 }
 
 fn kernel_callback(a: &Attacker) -> Verdict {

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Mappings of objects, as far as the driver keeps something of them, beside what files show.
+
+use crate::{
+    policy::{
+        slot_table::SlotTable,
+        slots::{
+            Slot,
+            Slots, //
+        }, //
+    },
+    store::Exhausted, //
+};
+
+/// The mappings of an object.
+#[derive(Debug)]
+struct Mappings {
+    /// Some may have names that their program gave them.
+    renamed: bool,
+}
+
+/// All of a tenant. Few objects are mapped, so this is not in their own records.
+#[derive(Debug)]
+pub(super) struct MappingRecords {
+    records: Slots<Mappings>,
+    by_object: SlotTable,
+}
+
+impl MappingRecords {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            records: Slots::new(),
+            by_object: SlotTable::new(seed),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.len() == 0
+    }
+
+    /// A mapping of an object is about to get a name. Tells whether others may have one already.
+    pub(super) fn rename(&mut self, object: Slot) -> Result<bool, Exhausted> {
+        let mappings = self.of(object)?;
+        Ok(core::mem::replace(&mut mappings.renamed, true))
+    }
+
+    /// Whether mappings of an object may have names.
+    pub(super) fn has_renamed(&self, object: Slot) -> bool {
+        let slot = self.by_object.get(key_of(object));
+        let mappings = slot.and_then(|slot| self.records.get(slot));
+        mappings.is_some_and(|mappings| mappings.renamed)
+    }
+
+    /// An object is gone, and with it all its mappings.
+    pub(super) fn end(&mut self, object: Slot) {
+        if let Some(slot) = self.by_object.get(key_of(object)) {
+            self.records.remove(slot);
+            self.by_object.remove(key_of(object));
+        }
+    }
+
+    /// The mappings of an object, which may have none yet.
+    fn of(&mut self, object: Slot) -> Result<&mut Mappings, Exhausted> {
+        let slot = match self.by_object.get(key_of(object)) {
+            Some(slot) => slot,
+            None => self.insert(object)?,
+        };
+        self.records.get_mut(slot).ok_or(Exhausted)
+    }
+
+    fn insert(&mut self, object: Slot) -> Result<Slot, Exhausted> {
+        self.records.reserve()?;
+        self.by_object.reserve()?;
+        let slot = self.records.insert(Mappings { renamed: false })?;
+        self.by_object.insert(key_of(object), slot)?;
+        Ok(slot)
+    }
+}
+
+/// The key of an object in the table of objects.
+fn key_of(object: Slot) -> u64 {
+    u64::from(object.number().get())
+}
