@@ -26,6 +26,7 @@ use crate::{
             TablesRoom, //
         },
         ledgers::Ledgers,
+        object::Object,
         overhead::CHANNEL,
         process::Processes,
         slots::{
@@ -264,6 +265,22 @@ impl Accounts {
         };
         if let Some(ledger) = self.ledgers.get_mut(cost.claim.share()) {
             ledger.grow(&mut cost.claim, tables, room);
+        }
+    }
+
+    /// A range of addresses that the driver may refuse: its share, and the bytes of page tables
+    /// that were asked for with it.
+    pub(super) fn tables_of_range(&self, range: &Object) -> Option<(ShareId, u64)> {
+        let hold = range.hold.filter(|_| range.kind == Kind::VirtualMemory)?;
+        let claim = self.claim_of(hold)?;
+        Some((claim.share(), claim.tables())).filter(|(_, tables)| *tables > 0)
+    }
+
+    /// The driver has refused a range with so many bytes of page tables: see
+    /// [`Ledger::keep_tables`](super::ledger::Ledger::keep_tables).
+    pub(super) fn keep_tables(&mut self, share: ShareId, tables: u64) {
+        if let Some(ledger) = self.ledgers.get_mut(share) {
+            ledger.keep_tables(tables);
         }
     }
 

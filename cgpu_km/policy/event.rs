@@ -419,6 +419,8 @@ pub enum RefusalCause {
     OtherGpu,
     /// A part of memory that the memory has not.
     BeyondMemory,
+    /// More is to be mapped than the memory has, or the range of addresses.
+    NoSuchPart,
     /// An object that is no memory of the program's is to be mapped or read as such.
     NoMemoryOfIts,
     /// An object that is no address space is to be registered as one.
@@ -517,7 +519,8 @@ impl RefusalCause {
             // None of the driver's, which goes on writing to what it has freed
             // (kernel/gpu/fifo/kernel_channel.c, kchannelUpdateNotifierMem_IMPL).
             Self::NotesInFlight | Self::NotesInUse | Self::SpaceInUse => NvStatus::NV_ERR_IN_USE,
-            // None of the driver's.
+            // rmapi/mapping.c, serverInterMap_Prologue. And none of the driver's.
+            Self::NoSuchPart => NvStatus::NV_ERR_INVALID_LIMIT,
             Self::OtherGpu => NvStatus::NV_ERR_INVALID_DEVICE,
         }
     }

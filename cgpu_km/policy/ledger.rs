@@ -118,7 +118,7 @@ impl Claim {
     }
 
     /// Bytes of page tables.
-    fn tables(&self) -> u64 {
+    pub(super) fn tables(&self) -> u64 {
         match self.of {
             Amount::Bytes | Amount::Pools | Amount::Host => 0,
             Amount::Tables | Amount::Growing => self.amount,
@@ -231,6 +231,9 @@ pub(super) struct Ledger {
     pub(super) objects: u64,
     /// Clients with a device object of the GPU.
     pub(super) clients: u64,
+    /// Bytes of page tables that the driver may keep for ranges that it has refused: see
+    /// [`Ledger::keep_tables`]. They are among those that it has given.
+    kept_tables: u64,
     /// By how much it may be over its limit for a moment: see [`Ledger::lend_tables`].
     lent: u64,
     /// The share is over its limit.
@@ -267,6 +270,7 @@ impl Ledger {
             users: 0,
             objects: 0,
             clients: 0,
+            kept_tables: 0,
             lent: 0,
             over: false,
             over_count: 0,
@@ -552,6 +556,7 @@ impl Ledger {
             Stage::Given => self.held.given.subtract(&claim),
         }
         self.compare();
+        self.end_kept_tables();
     }
 
     /// Whether there is room for page tables more and page tables less.
@@ -613,9 +618,11 @@ impl Ledger {
     /// One of those is gone.
     pub(super) fn leave(&mut self) {
         lower(&mut self.users, 1);
+        self.end_kept_tables();
     }
 }
 
 mod history;
+mod kept;
 #[cfg(test)]
 mod tests;

@@ -62,6 +62,8 @@ pub(super) enum HandleEntry {
 
 /// Bytes of a page.
 const PAGE: u64 = PageSize::Small.bytes();
+/// Bytes of the largest page of which memory is made without being asked for.
+const LARGEST_PAGE: u64 = PageSize::Huge.bytes();
 
 /// Of memory, its pages and the pages of BAR1 that may show it. A count that is full stays full.
 struct Halves {
@@ -71,6 +73,7 @@ struct Halves {
 
 impl Halves {
     const MOST: u64 = 0xffff_ffff;
+    const MOST_BYTES: u64 = Self::MOST * PAGE;
 
     fn of(asked: u64) -> Self {
         Self {
@@ -97,6 +100,14 @@ impl Halves {
     }
 }
 
+/// Whether the size of such objects is known: of memory, and of ranges of addresses.
+pub(super) fn has_size(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::VideoMemory | Kind::SystemMemory | Kind::OsDescriptor | Kind::VirtualMemory
+    )
+}
+
 /// An RM object. There may be very many, so it is kept small.
 #[derive(Debug)]
 pub(super) struct Object {
@@ -114,9 +125,9 @@ pub(super) struct Object {
     pub(super) hold: Option<Slot>,
     /// Its program asked for this and believes to have it: for a channel group its timeslice, in
     /// microseconds; for a subdevice the number of its boost; for a doorbell 1, if it was asked for
-    /// through BAR1 and made through BAR0. For memory: [`Halves`]. For memory of other devices and
-    /// for a surface of semaphores: [`Object::records`]. For shared data 1, if some are to be kept
-    /// up to date. For a profiler: its streams (accounting/profilers.rs).
+    /// through BAR1 and made through BAR0. For memory and ranges: [`Halves`]. For memory of other
+    /// devices and for a surface of semaphores: [`Object::records`]. For shared data 1, if some are
+    /// to be kept up to date. For a profiler: its streams (accounting/profilers.rs).
     asked: u64,
     /// By what pages it can be mapped at most, for memory.
     pub(super) page: PageSize,
@@ -155,7 +166,8 @@ impl Object {
             hold: None,
             asked: match kind {
                 Kind::Subdevice => u64::from(Boost::OFF.number()),
-                Kind::UserMode | Kind::VideoMemory | Kind::SystemMemory => 0,
+                kind if has_size(kind) => 0,
+                Kind::UserMode => 0,
                 Kind::PeerMemory | Kind::SemaphoreSurface | Kind::SharedData => 0,
                 Kind::Profiler => 0,
                 _ => DEFAULT_TIMESLICE_US,
@@ -182,18 +194,32 @@ impl Object {
         self.asked = asked;
     }
 
-    /// It is memory of so many bytes, as they were asked for, in whole pages. (What it is charged
-    /// can be more than there is.)
+    /// It is memory, or a range, of so many bytes, as they were asked for, in whole pages. (What it
+    /// is charged can be more than there is.)
     pub(super) fn set_size(&mut self, bytes: u64) {
         self.asked = Halves::of(self.asked).with_pages(bytes).joined();
     }
 
-    /// Bytes of memory; 0: not known, or no memory.
+    /// Bytes of memory or of a range; 0: not known, or neither.
     pub(super) fn size(&self) -> u64 {
-        match self.kind {
-            Kind::VideoMemory | Kind::SystemMemory => Halves::of(self.asked).pages * PAGE,
-            _ => 0,
+        if has_size(self.kind) {
+            Halves::of(self.asked).pages * PAGE
+        } else {
+            0
         }
+    }
+
+    /// Whether a mapping of a part that ends there can be of this memory, or in this range. The
+    /// driver makes both larger than they were asked for, up to the largest of their pages.
+    pub(super) fn can_reach(&self, end: u64) -> bool {
+        let most = match (self.kind, self.size()) {
+            // The page of a compute object (kernel_graphics_object.c).
+            (Kind::GraphicsObject, _) => PAGE,
+            // Not known, or more than can be counted.
+            (_, 0 | Halves::MOST_BYTES) => u64::MAX,
+            (_, size) => size.saturating_add(LARGEST_PAGE - 1) & !(LARGEST_PAGE - 1),
+        };
+        end <= most
     }
 
     /// So many bytes of BAR1 more may show it.

@@ -336,7 +336,8 @@ fn done(
     (outer, params): (&[u8], &[u8]),
 ) -> Option<AllocDone> {
     let (client, object) = (request.client, ticket.handle());
-    let is_made = answer.has_made_on(call, session, request.kind, (client, object));
+    let is_made = answer.has_made_on(call, session, request.kind, (client, object))
+        && notes::is_there(call, request, object);
     is_made.then(|| AllocDone {
         object: ObjectHandle(H_OBJECT_NEW.get(outer).unwrap_or(0)),
         bytes: match request.kind {

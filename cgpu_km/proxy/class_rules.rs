@@ -145,6 +145,7 @@ static VIRTUAL_MEMORY: ClassRules = ClassRules {
         if request.class == NV50_MEMORY_VIRTUAL {
             let (flags, length) = (get(memory::FLAGS, params)?, get(memory::SIZE, params)?);
             request.tables = range_tables(flags, length);
+            request.size = length;
             request.uses[0] = space_of_range(memory::H_VA_SPACE, params);
         } else {
             request.uses[0] = space_of_range(nv0070::H_VA_SPACE, params);

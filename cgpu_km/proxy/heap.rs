@@ -21,6 +21,7 @@ use super::{
         range_tables,
         space_of_range, //
     },
+    notes,
     objects::free_object,
     orders::begin_alloc,
     owned::{
@@ -182,6 +183,7 @@ fn complete(request: &mut Alloc, bytes: &[u8]) -> Result<(), Errno> {
     match request.kind {
         Kind::VirtualMemory => {
             request.tables = range_tables(flags, size);
+            request.size = size;
             request.uses[0] = space_of_range(nvos32::H_VA_SPACE, bytes);
         }
         Kind::VideoMemory => {
@@ -440,7 +442,8 @@ fn charged<C: Call>(
         call.accounting(|accounting| accounting.end_shown(number));
     }
     let (kind, client) = (request.kind, request.client);
-    let is_made = answer.has_made_on(call, asked.session, kind, (client, object));
+    let is_made = answer.has_made_on(call, asked.session, kind, (client, object))
+        && notes::is_there(call, request, object);
     let done = is_made.then(|| AllocDone {
         object,
         bytes: match (request.kind, places.size) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The driver's object under the handle that a new channel names for its errors.
+//! The driver's object under a handle: what a new channel names for its errors, and a new range.
 
 use super::{
     call::{
@@ -21,7 +21,10 @@ use crate::{
     nvidia::{
         class::Kind,
         escape::Escape,
-        handle::ClassId,
+        handle::{
+            ClassId,
+            ObjectHandle, //
+        },
         nvos::{
             self,
             nvos54, //
@@ -57,6 +60,18 @@ pub(super) fn check(call: &mut impl Call, request: &Alloc) -> Result<(), Stop> {
     } else {
         Err(RefusalCause::NoNotes.into())
     }
+}
+
+/// Whether the driver has a new object, if that counts: a range that was asked for with its page
+/// tables. Of one that was refused, the tables count on
+/// ([`Accounting::end_alloc`](crate::policy::Accounting::end_alloc)), so that it was made is not
+/// believed. It is if nobody answers.
+pub(super) fn is_there(call: &mut impl Call, request: &Alloc, object: ObjectHandle) -> bool {
+    if request.kind != Kind::VirtualMemory || request.tables == 0 {
+        return true;
+    }
+    let class = class_of(call, request.client.0, object.0);
+    class.is_err() || class.is_ok_and(|class| class.is_some())
 }
 
 /// The class that the driver knows an object by.

@@ -380,7 +380,11 @@ u32 fake_map_dma(void *arg, const struct fake_sec *sec, struct fake_call *log)
 	if (status == NV_OK && o->mem->place == PLACE_REGISTERS &&
 	    !o->mem->bar1_bell)
 		status = NV_ERR_NOT_SUPPORTED;	/* usermode_api.c */
-	/* mapping.c:serverInterMap_Prologue() */
+	/* mapping.c:serverInterMap_Prologue(): the driver fills its pool of page tables for the
+	 * whole length first, and leaves it filled */
+	range = status == NV_OK ? fake_object(o->client, p->dma) : NULL;
+	if (range && range->mem && p->length > o->mem->size)
+		fake_harm(HARM_LOST);
 	if (status == NV_OK && (p->length > o->mem->size ||
 				p->offset > o->mem->size - p->length))
 		status = NV_ERR_INVALID_LIMIT;

@@ -31,7 +31,8 @@ use crate::{
             last_of,
             Span, //
         }, //
-    }, //
+    },
+    store::Exhausted, //
 };
 
 impl Accounting {
@@ -98,10 +99,14 @@ impl Accounting {
     /// tables in common, are taken away again, or were refused. All three keep their names until
     /// [`Accounting::end_named_map`].
     ///
+    /// The driver fills its pool of page tables for the whole length before it compares that with
+    /// anything (`serverInterMap_Prologue()`, mapping.c), and leaves it filled if it refuses. So
+    /// no more is let through than the memory has, or the range.
+    ///
     /// # Errors
     ///
-    /// As for [`Accounting::begin_named_map`]; the memory is a doorbell, or no memory; no room for
-    /// the tables, or in BAR1 for the kernel's mapping.
+    /// As for [`Accounting::begin_named_map`]; the memory is a doorbell, or no memory, or smaller,
+    /// or the range is; no room for the tables, or in BAR1 for the kernel's mapping.
     pub fn begin_rm_map(&mut self, map: &RmMap) -> Result<RmMapTicket, RefusalCause> {
         let RmMap { client, length, .. } = *map;
         match self.kind_of(client, map.memory) {
@@ -114,11 +119,20 @@ impl Accounting {
         }
         self.on_one_gpu(client, map.device, map.range)?;
         let (device, memory) = self.reachable(client, map.device, map.memory)?;
+        let range = self.forest.named(client, map.range)?.slot;
+        let can_reach = |slot: Slot, end: Option<u64>| {
+            let object = self.forest.objects.get(slot);
+            object
+                .zip(end)
+                .is_some_and(|(object, end)| object.can_reach(end))
+        };
+        if !can_reach(memory, map.offset.checked_add(length)) || !can_reach(range, Some(length)) {
+            return Err(RefusalCause::NoSuchPart);
+        }
         if map.for_kernel {
             self.take_bar1(memory, (map.offset, length))?;
         }
-        let range = self.forest.named(client, map.range)?;
-        let (into, range) = (range.object, range.slot);
+        let into = self.forest.objects.get(range).ok_or(Exhausted)?;
         let hold = into.hold.filter(|_| into.kind == Kind::VirtualMemory);
         let growing = hold.and_then(|hold| Some((hold, self.accounts.grows(hold)?)));
         if let Some((hold, share)) = growing {

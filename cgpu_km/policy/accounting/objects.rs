@@ -34,6 +34,7 @@ use crate::{
         },
         ledger::Claim,
         object::{
+            has_size,
             Object,
             ObjectLife,
             Preemption, //
@@ -198,7 +199,7 @@ impl Accounting {
         // (Of a boost there is nothing to be copied: a subdevice is not.)
         // A file that shows the original does not show the copy.
         match likeness.kind {
-            Kind::VideoMemory | Kind::SystemMemory => object.set_size(likeness.size),
+            kind if has_size(kind) => object.set_size(likeness.size),
             Kind::PeerMemory | Kind::SemaphoreSurface | Kind::SharedData => {}
             Kind::Profiler => {}
             _ => object.ask(likeness.asked),
@@ -433,7 +434,7 @@ impl Accounting {
             *slot = used.transpose()?.map(|(_, used)| used);
         }
         object.handle = self.new_handle(alloc.client, alloc.object)?;
-        if matches!(alloc.kind, Kind::VideoMemory | Kind::SystemMemory) {
+        if has_size(alloc.kind) {
             object.set_size(alloc.size);
         }
         object.page = alloc.page;
@@ -570,8 +571,12 @@ impl Accounting {
                 self.forest.arrive(slot, done.object, &mut self.accounts);
             }
             None => {
+                let kept = self.accounts.tables_of_range(object);
                 self.forest.detach(slot);
                 self.forest.uproot(slot, &mut self.accounts);
+                if let Some((share, tables)) = kept {
+                    self.accounts.keep_tables(share, tables);
+                }
             }
         }
     }

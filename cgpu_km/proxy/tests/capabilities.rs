@@ -298,10 +298,11 @@ fn the_gpu_forgets_at_once_what_is_unmapped() {
 
 #[test]
 fn page_tables_of_what_rm_maps_are_charged() {
-    let mut program = with(GRAPHICS);
+    let (range, memory) = (RANGE + 0x10, MAPPED + 0x10);
+    let mut program = with_large_memory();
     let overhead = |program: &Program| program.accounting.share(GPU).expect("a share").overhead;
     let map = |program: &mut Program, length: u64| {
-        let mut outer = words(64, &[(0, CLIENT), (4, DEVICE), (8, RANGE), (12, MAPPED)]);
+        let mut outer = words(64, &[(0, CLIENT), (4, DEVICE), (8, range), (12, memory)]);
         put64(&mut outer, 24, length);
         program.seen.clear();
         assert_eq!(
@@ -318,8 +319,51 @@ fn page_tables_of_what_rm_maps_are_charged() {
     assert_eq!(map(&mut program, 256 << 30), (refusal, 0));
     program
         .accounting
-        .free(ClientHandle(CLIENT), ObjectHandle(RANGE));
+        .free(ClientHandle(CLIENT), ObjectHandle(range));
     assert_eq!(overhead(&program), 0);
+}
+
+/// A program with a range of 512 GiB, whose tables come later, and host memory of 256 GiB.
+fn with_large_memory() -> Program {
+    let (range, memory) = (RANGE + 0x10, MAPPED + 0x10);
+    let mut program = with(GRAPHICS);
+    let mut params = words(128, &[(8, LAZY)]);
+    put64(&mut params, 64, 512 * GIB);
+    let outer = nvos64(CLIENT, DEVICE, range, 0x50a0, PARAMS);
+    assert_eq!(program.alloc(&outer, &params), 0);
+    let mut params = words(128, &[(24, 1 << 25)]);
+    put64(&mut params, 64, 256 * GIB);
+    let outer = nvos64(CLIENT, DEVICE, memory, 0x3e, PARAMS);
+    assert_eq!(program.alloc(&outer, &params), 0);
+    program.seen.clear();
+    program
+}
+
+#[test]
+fn no_more_is_mapped_than_there_is() {
+    let (range, memory) = (RANGE + 0x10, MAPPED + 0x10);
+    let limit = NvStatus::NV_ERR_INVALID_LIMIT.0;
+    for (range, memory, offset, length, expected) in [
+        (range, memory, 0, 256 * GIB, 0),
+        (range, memory, GIB, 255 * GIB, 0),
+        (range, memory, 0, 1 << 44, limit),
+        (range, memory, GIB, 256 * GIB, limit),
+        (range, memory, u64::MAX, 2, limit),
+        (RANGE, memory, 0, GIB, 0),
+        // The range is smaller, and the tables are made for all of it.
+        (RANGE, memory, 0, 256 * GIB, limit),
+        // The driver makes memory larger than was asked for.
+        (RANGE, MAPPED, 0, 2 * MIB, 0),
+        (RANGE, MAPPED, 0, 4 * MIB, limit),
+    ] {
+        let mut program = with_large_memory();
+        let mut outer = words(64, &[(0, CLIENT), (4, DEVICE), (8, range), (12, memory)]);
+        put64(&mut outer, 16, offset);
+        put64(&mut outer, 24, length);
+        let told = program.call(&CONTROL, NV_ESC_RM_MAP_MEMORY_DMA, &outer, 56);
+        assert_eq!(told, expected, "{length:#x} from {offset:#x} on");
+        assert_eq!(program.seen.is_empty(), expected != 0);
+    }
 }
 
 #[test]

