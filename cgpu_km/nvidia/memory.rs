@@ -231,3 +231,20 @@ pub fn host_bytes(params: &[u8]) -> Option<u64> {
         ATTR2.get(params)?,
     ))
 }
+
+/// Bytes that the driver keeps for each page of a program's memory that is registered, at most.
+///
+/// Up to branch 570: the page itself in one list, a pointer and what it points to in another
+/// (`os_lock_user_pages()`, os-mlock.c; `nvos_create_alloc()`, nv.c), its address in the driver's
+/// own and in that for an IOMMU (mem_desc.c, io_vaspace.c), and an entry of a scatter list
+/// (nv-dma.c): 8 + 8 + 32 + 8 + 8 + 32 bytes.
+const REGISTERED_PAGE: u64 = 96;
+
+/// Bytes of the host's memory that the driver takes for its lists when it registers a program's
+/// memory from `start` to `last`; more than there can be where that is no range.
+pub fn registered_taken(start: u64, last: u64) -> u64 {
+    let page = PageSize::Small.bytes();
+    let pages = (start % page).checked_add(last).map(|last| last / page);
+    let bytes = pages.and_then(|pages| pages.checked_add(1)?.checked_mul(REGISTERED_PAGE));
+    bytes.unwrap_or(u64::MAX)
+}

@@ -284,16 +284,7 @@ fn make_memory(call: &mut impl Call, asked: &mut Asked<'_>, bytes: &mut [u8]) ->
         handle,
         (class, kind),
     );
-    if kind == Kind::SystemMemory {
-        let size = get(LIMIT, bytes)?.wrapping_add(1);
-        let attr = if params::is_in_one_piece(get(FLAGS, bytes)?) {
-            memory::ATTR_CONTIGUOUS
-        } else {
-            0
-        };
-        request.host = memory::host_taken(size, attr, 0);
-        request.size = size;
-    }
+    complete_older(&mut request, bytes)?;
     let places = OutputPlaces {
         status: STATUS,
         handle: H_OBJECT_NEW,
@@ -331,6 +322,30 @@ fn make_memory(call: &mut impl Call, asked: &mut Asked<'_>, bytes: &mut [u8]) ->
         }
     }
     Ok(returned)
+}
+
+/// Completes a request for host memory by what the struct of `RM_ALLOC_MEMORY` says.
+fn complete_older(request: &mut Alloc, bytes: &[u8]) -> Result<(), Errno> {
+    use nvos02::*;
+    let last = get(LIMIT, bytes)?;
+    match request.kind {
+        Kind::SystemMemory => {
+            let attr = if params::is_in_one_piece(get(FLAGS, bytes)?) {
+                memory::ATTR_CONTIGUOUS
+            } else {
+                0
+            };
+            request.size = last.wrapping_add(1);
+            request.host = memory::host_taken(request.size, attr, 0);
+        }
+        // The memory is the program's own. The driver's lists of it are not.
+        Kind::OsDescriptor => {
+            request.size = last.saturating_add(1);
+            request.host = memory::registered_taken(get(P_MEMORY, bytes)?, last);
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// `RM_ALLOC_MEMORY` of `NV01_MEMORY_LOCAL_PRIVILEGED`, the registers of a GPU.

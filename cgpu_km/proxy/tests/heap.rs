@@ -100,8 +100,9 @@ fn host_memory(program: &Program) -> u64 {
 fn old_call_makes_known_classes_alone() {
     let mut program = Program::with_subdevice(GIB);
     let file = program.gpu_file(0);
-    // NVOS02_FLAGS_COHERENCY_CACHED. The pages that are registered are the program's own.
-    for (class, host) in [(0x3e, 2 * MIB), (0x71, 0)] {
+    // NVOS02_FLAGS_COHERENCY_CACHED. The pages that are registered are the program's own, and the
+    // driver's lists of them are not.
+    for (class, host, left) in [(0x3e, 2 * MIB, 2 * MIB), (0x71, 512 * 96, 0)] {
         assert_eq!(old_call(&mut program, class, 0x1000), 0, "{class:#x}");
         assert_eq!((program.used(), host_memory(&program)), (0, host));
         program.accounting.end_shown(file);
@@ -110,7 +111,7 @@ fn old_call_makes_known_classes_alone() {
             crate::nvidia::handle::ObjectHandle(MEMORY + 1),
         );
         // Memory that the file may show stays until it is closed.
-        assert_eq!(host_memory(&program), host);
+        assert_eq!(host_memory(&program), left);
         program.accounting.close_file(file);
         assert_eq!(host_memory(&program), 0);
     }
@@ -121,6 +122,38 @@ fn old_call_makes_known_classes_alone() {
         assert_eq!(status, NvStatus::NV_ERR_INVALID_CLASS.0, "{class:#x}");
     }
     assert!(program.seen.is_empty(), "the driver was asked");
+}
+
+/// Registers so many bytes of the program's memory, from a byte on.
+fn register(program: &mut Program, object: u32, (start, bytes): (u64, u64)) -> u32 {
+    let fields = [(0, CLIENT), (4, DEVICE), (8, object), (12, 0x71)];
+    let mut outer = words(56, &fields);
+    put32(&mut outer, 16, 0x4000_1000);
+    put64(&mut outer, 24, start);
+    put64(&mut outer, 32, bytes.wrapping_sub(1));
+    program.call(&GPU_NODE, NV_ESC_RM_ALLOC_MEMORY, &outer, 40)
+}
+
+#[test]
+fn lists_of_registered_memory_count() {
+    let mut program = Program::with_subdevice(GIB);
+    let limited = Limited::HostMemory;
+    let set = program.accounting.set_limit_of(GPU, limited, Some(GIB));
+    assert_eq!(set, Ok(()));
+    // The least limit is enough for what programs register.
+    assert_eq!(register(&mut program, MEMORY, (0x1000, 40 * GIB)), 0);
+    assert_eq!(host_memory(&program), 40 * GIB / 4096 * 96);
+    // The same pages once more cost as much, and do not fit.
+    program.seen.clear();
+    let again = register(&mut program, MEMORY + 1, (0x1000, 40 * GIB));
+    assert_eq!(again, NvStatus::NV_ERR_NO_MEMORY.0);
+    assert_eq!(register(&mut program, MEMORY + 1, (0, 0)), again);
+    assert!(program.seen.is_empty(), "the driver was asked");
+    assert_eq!(program.free(MEMORY), 0);
+    assert_eq!(host_memory(&program), 0);
+    // Two bytes on two pages.
+    assert_eq!(register(&mut program, MEMORY, (0xfff, 2)), 0);
+    assert_eq!(host_memory(&program), 2 * 96);
 }
 
 /// A range of addresses of so many bytes, by the newer call and by the older one: its status.

