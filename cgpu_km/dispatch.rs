@@ -227,7 +227,11 @@ impl Call for TenantCall<'_, &Caller<'_>> {
                 // The instance was destroyed while the call was under way.
                 let driver = self.tenant.driver().ok_or(Errno::EINVAL)?;
                 let _client = self.use_client(request, parts)?;
-                driver.control_for(parts).map(|()| 0).map_err(errno)
+                let made = match parts {
+                    [_] => driver.unmap_for(request, parts),
+                    _ => driver.control_for(parts),
+                };
+                made.map(|()| 0).map_err(errno)
             }
         }
     }

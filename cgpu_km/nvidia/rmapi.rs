@@ -15,6 +15,7 @@ pub use super::generated::kernel::{
 
 use super::{
     control::Care,
+    escape::Escape,
     fb::FbReport,
     handle::ControlCmd,
     tables::Tables,
@@ -35,6 +36,10 @@ pub const FREE: u32 = 0x00;
 pub const ALLOC: u32 = 0x15;
 /// `NV04_MAP_MEMORY`, with NVOS33.
 pub const MAP: u32 = 0x21;
+/// `NV04_UNMAP_MEMORY`, with NVOS34.
+pub const UNMAP: u32 = 0x22;
+/// `NV04_UNMAP_MEMORY_DMA`, with NVOS47.
+pub const UNMAP_DMA: u32 = 0x2f;
 /// `NV04_CONTROL`, with NVOS54.
 pub const CONTROL: u32 = 0x36;
 
@@ -65,6 +70,16 @@ pub fn unseen(branch: Branch, cmd: ControlCmd) -> Option<UnseenParams> {
         Some(UnseenParams::WithPairs)
     } else {
         Some(UnseenParams::Flat)
+    }
+}
+
+/// The operation of an escape whose answer no program may see: those that end mappings. Their
+/// structs have addresses that the driver compares, and follows none.
+pub const fn unseen_operation(escape: Escape) -> Option<u32> {
+    match escape {
+        Escape::RmUnmapMemory => Some(UNMAP),
+        Escape::RmUnmapMemoryDma => Some(UNMAP_DMA),
+        _ => None,
     }
 }
 

@@ -441,7 +441,7 @@ impl Forest {
             debug_assert!(false, "a mapping outlives its object");
             self.shown.remove(file);
         }
-        self.mapped.end(slot);
+        let mapped = self.mapped.end(slot);
         let Some(object) = self.objects.get_mut(slot) else {
             return;
         };
@@ -449,6 +449,7 @@ impl Forest {
         let ledgers = &mut accounts.ledgers;
         ledgers.uncount(object.share, Limited::Bar1, object.bar1());
         ledgers.uncount(object.share, Limited::Objects, object.records());
+        ledgers.uncount(object.share, Limited::Objects, mapped);
         let was_polled = object.is_polled();
         if let Some(share) = object.share.take() {
             let ledger = accounts.ledgers.get_mut(share);

@@ -15,6 +15,8 @@ use crate::{
 /// The mappings of an object.
 #[derive(Debug)]
 struct Mappings {
+    /// Records of them that the driver may have: each counts as an object.
+    count: u32,
     /// Some may have names that their program gave them.
     renamed: bool,
 }
@@ -51,12 +53,32 @@ impl MappingRecords {
         mappings.is_some_and(|mappings| mappings.renamed)
     }
 
-    /// An object is gone, and with it all its mappings.
-    pub(super) fn end(&mut self, object: Slot) {
-        if let Some(slot) = self.by_object.get(key_of(object)) {
-            self.records.remove(slot);
-            self.by_object.remove(key_of(object));
-        }
+    /// The driver is about to make one record more with an object.
+    pub(super) fn raise(&mut self, object: Slot) -> Result<(), Exhausted> {
+        let mappings = self.of(object)?;
+        mappings.count = mappings.count.checked_add(1).ok_or(Exhausted)?;
+        Ok(())
+    }
+
+    /// The driver has one record less; whether there was one.
+    pub(super) fn lower(&mut self, object: Slot) -> bool {
+        let slot = self.by_object.get(key_of(object));
+        let mappings = slot.and_then(|slot| self.records.get_mut(slot));
+        let count = mappings.map(|mappings| &mut mappings.count);
+        count.filter(|count| **count > 0).is_some_and(|count| {
+            *count -= 1;
+            true
+        })
+    }
+
+    /// An object is gone, and with it all its mappings: how many records there were.
+    pub(super) fn end(&mut self, object: Slot) -> u64 {
+        let Some(slot) = self.by_object.get(key_of(object)) else {
+            return 0;
+        };
+        self.by_object.remove(key_of(object));
+        let gone = self.records.remove(slot);
+        gone.map_or(0, |mappings| mappings.count.into())
     }
 
     /// The mappings of an object, which may have none yet.
@@ -71,7 +93,10 @@ impl MappingRecords {
     fn insert(&mut self, object: Slot) -> Result<Slot, Exhausted> {
         self.records.reserve()?;
         self.by_object.reserve()?;
-        let slot = self.records.insert(Mappings { renamed: false })?;
+        let slot = self.records.insert(Mappings {
+            count: 0,
+            renamed: false,
+        })?;
         self.by_object.insert(key_of(object), slot)?;
         Ok(slot)
     }

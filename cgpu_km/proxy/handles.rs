@@ -9,15 +9,18 @@ use super::{
         Held,
         Returned,
         Role,
+        Route,
         Session, //
     },
     orders::rebalance,
     owned::{
+        check_file,
         check_made_on,
         check_policy,
         owned,
         FOREIGN, //
     },
+    part::Part,
     sent::{
         plain,
         without,
@@ -100,7 +103,7 @@ pub(super) fn update_mapping(
     let new = get(P_NEW_CPU_ADDRESS, bytes)?;
     set(P_NEW_CPU_ADDRESS, bytes, new | RENAMED)?;
     let named = (P_OLD_CPU_ADDRESS, STATUS, renamed);
-    let returned = by_address::<SIZE>(call, asked.code, bytes, named);
+    let returned = by_address::<SIZE>(call, asked.code, bytes, named, Route::Caller);
     set(P_NEW_CPU_ADDRESS, bytes, new)?;
     returned
 }
@@ -113,6 +116,7 @@ fn by_address<const SIZE: usize>(
     code: u32,
     bytes: &mut [u8],
     (address, status, renamed): (Field<u64>, Field<u32>, bool),
+    route: Route,
 ) -> Result<i32, Stop> {
     let mut checked = [0; SIZE];
     for (into, from) in checked.iter_mut().zip(bytes.iter()) {
@@ -121,7 +125,7 @@ fn by_address<const SIZE: usize>(
     let asked = get(address, bytes)?;
     if renamed {
         set(address, bytes, asked | RENAMED)?;
-        let returned = plain(call, code, bytes)?;
+        let returned = call.forward(code, &mut [Part::argument(bytes)], route)?;
         set(address, bytes, asked)?;
         let told = Some(get(status, bytes)?);
         if DriverReply::new(Ok(returned), told).is_ok() {
@@ -133,7 +137,7 @@ fn by_address<const SIZE: usize>(
             *into = from;
         }
     }
-    Ok(plain(call, code, bytes)?)
+    Ok(call.forward(code, &mut [Part::argument(bytes)], route)?)
 }
 
 /// `NV_ESC_RM_MAP_MEMORY_DMA`: maps memory into a range of a GPU's address space.
@@ -273,7 +277,8 @@ fn check_role(
 }
 
 /// `NV_ESC_RM_UNMAP_MEMORY`: the driver gives the mapping's place to others, and leaves it in the
-/// programs that have it.
+/// programs that have it. It is asked where no program sees its answer, because its record of the
+/// mapping counts until it is certainly gone.
 #[inline(never)] // As `frontend::run`.
 pub(super) fn unmap_memory(
     call: &mut impl Call,
@@ -281,6 +286,7 @@ pub(super) fn unmap_memory(
     bytes: &mut [u8],
 ) -> Result<i32, Stop> {
     let client = owned(call, get(nvos34::H_CLIENT, bytes)?)?;
+    check_file(call, asked.session, client)?;
     let memory = ObjectHandle(get(nvos34::H_MEMORY, bytes)?);
     let mut at = 0;
     let (ticket, first) = call.accounting(|accounting| {
@@ -291,8 +297,15 @@ pub(super) fn unmap_memory(
     end_shown(call, &ticket, first, &mut at);
     let renamed = call.look(|accounting| accounting.has_renamed(client, memory));
     let named = (nvos34::P_LINEAR_ADDRESS, nvos34::STATUS, renamed);
-    let returned = by_address::<{ nvos34::SIZE }>(call, asked.code, bytes, named);
-    call.accounting(|accounting| accounting.end_free(ticket, false));
+    let route = Route::Unseen;
+    let returned = by_address::<{ nvos34::SIZE }>(call, asked.code, bytes, named, route);
+    let told = nvos34::STATUS.get(bytes).map(NvStatus);
+    call.accounting(|accounting| {
+        if returned == Ok(0) && told == Some(NvStatus::NV_OK) {
+            accounting.unmapped_for_cpu(&ticket);
+        }
+        accounting.end_free(ticket, false);
+    });
     returned
 }
 

@@ -38,6 +38,8 @@ struct fake_rm_call {
 		struct nvos64 alloc;
 		struct nvos54 control;
 		struct nvos33 map;
+		struct nvos34 unmap;
+		struct nvos47 unmap_dma;
 		u8 room[64];
 	} params;
 };
@@ -45,6 +47,7 @@ static_assert(sizeof(struct fake_rm_call) == 72);
 
 /* nvos.h */
 enum { NV01_FREE = 0x00, NV04_ALLOC = 0x15, NV04_MAP_MEMORY = 0x21,
+       NV04_UNMAP_MEMORY = 0x22, NV04_UNMAP_MEMORY_DMA = 0x2f,
        NV04_CONTROL = 0x36 };
 
 static bool kernel_rmapi = true;
@@ -114,6 +117,14 @@ static void op(void *sp, void *cmd)
 		break;
 	case NV04_MAP_MEMORY:
 		call->params.map.status = fake_map_memory(&call->params.map, &kernel_sec, &log);
+		break;
+	case NV04_UNMAP_MEMORY:
+		call->params.unmap.status = fake_unmap_memory(&call->params.unmap,
+							      &kernel_sec, &log);
+		break;
+	case NV04_UNMAP_MEMORY_DMA:
+		call->params.unmap_dma.status = fake_unmap_dma(&call->params.unmap_dma,
+							       &kernel_sec, &log);
 		break;
 	case NV04_CONTROL:
 		call->params.control.status = fake_control(&call->params.control,

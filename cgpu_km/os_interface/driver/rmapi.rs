@@ -24,6 +24,7 @@ use super::{
 use crate::{
     nvidia::{
         class,
+        escape::Escape,
         fb,
         handle::{
             ClientHandle,
@@ -31,6 +32,7 @@ use crate::{
             ObjectHandle, //
         },
         nvos::{
+            self,
             nvos00,
             nvos21,
             nvos33,
@@ -109,6 +111,8 @@ const SUBDEVICE: u32 = 0xc690_2080;
 /// A doorbell through BAR0, and one through BAR1.
 const REGISTERS: u32 = 0xc690_c660;
 const WINDOW: u32 = 0xc690_c661;
+/// Bytes of NVOS47, the larger struct of the two calls that end mappings.
+const LARGEST_UNMAP: usize = 48;
 /// The most that the driver copies of the parameters of a class that is allocated here.
 const CLASS_PARAMS: usize = 64;
 
@@ -438,6 +442,29 @@ impl KernelClient {
         }
         let status = nvos54::STATUS.get(&argument.0).ok_or(EIO)?;
         nvos54::STATUS.set(outer.bytes, status).ok_or(EINVAL)
+    }
+
+    /// Ends a mapping for a program, which sees nothing of the call. `parts` is the struct of the
+    /// program's own, of the size that the driver's branch takes.
+    ///
+    /// `EINVAL` for another call or other parts.
+    pub fn unmap_for(&self, request: u32, parts: &mut [Part<'_>]) -> Result {
+        let (nr, size) = nvos::request_parts(request);
+        let operation = Escape::from_nr(nr).and_then(rmapi::unseen_operation);
+        let operation = operation.ok_or(EINVAL)?;
+        let [outer] = parts else {
+            return Err(EINVAL);
+        };
+        let mut argument = Aligned([0; LARGEST_UNMAP]);
+        let whole = argument.0.get_mut(..size).ok_or(EINVAL)?;
+        if outer.bytes.len() != size {
+            return Err(EINVAL);
+        }
+        whole.copy_from_slice(outer.bytes);
+        // SAFETY: The driver compares the addresses in it with its own, and follows none.
+        unsafe { self.call(operation, whole) }?;
+        outer.bytes.copy_from_slice(whole);
+        Ok(())
     }
 
     /// Calls a control whose struct is `argument`, with parameters that are aligned for 8 bytes.

@@ -27,6 +27,7 @@ use crate::{
         object::Object,
         slots::Slot, //
     },
+    store::Exhausted,
     uapi::Limited, //
 };
 
@@ -83,8 +84,57 @@ impl Accounting {
     }
 
     /// A file comes to show a part of an object, or shows it already: the driver may have refused
-    /// it before. From now on it keeps host memory charged.
+    /// it before. From now on it keeps host memory charged, and the driver has a record more.
     fn show(&mut self, slot: Slot, file: FileId, part: (u64, u64)) -> Result<(), RefusalCause> {
+        self.count_mapping(slot)?;
+        let shown = self.show_part(slot, file, part);
+        shown.inspect_err(|_| self.uncount_mapping(slot))
+    }
+
+    /// The driver is about to keep a record of a mapping with an object: of one for the processor
+    /// with what is mapped (`refAddMapping()`, rs_resource.c), of one for the GPU with the range.
+    /// It keeps that until it is unmapped or the object is gone, whatever becomes of files.
+    pub(super) fn count_mapping(&mut self, slot: Slot) -> Result<(), RefusalCause> {
+        let share = self.forest.objects.get(slot).ok_or(Exhausted)?.share;
+        self.forest.mapped.raise(slot)?;
+        let objects = Limited::Objects;
+        if !self.accounts.ledgers.count(share, objects, 1) {
+            self.forest.mapped.lower(slot);
+            return Err(RefusalCause::LimitReached(objects));
+        }
+        Ok(())
+    }
+
+    /// The driver has one such record less, for certain.
+    pub(super) fn uncount_mapping(&mut self, slot: Slot) {
+        if !self.forest.mapped.lower(slot) {
+            return;
+        }
+        let share = self
+            .forest
+            .objects
+            .get(slot)
+            .and_then(|object| object.share);
+        self.accounts.ledgers.uncount(share, Limited::Objects, 1);
+    }
+
+    /// The driver has unmapped a mapping of an object, and has told so where no program could write
+    /// it. Before the call's ticket is handed back.
+    pub fn unmapped_for_cpu(&mut self, ticket: &FreeTicket) {
+        let slot = ticket
+            .object
+            .and_then(|object| self.forest.objects.find(object));
+        if let Some(slot) = slot {
+            self.uncount_mapping(slot);
+        }
+    }
+
+    fn show_part(
+        &mut self,
+        slot: Slot,
+        file: FileId,
+        part: (u64, u64),
+    ) -> Result<(), RefusalCause> {
         let forest = &mut self.forest;
         let can_be_shown = forest.can_be_shown(slot);
         let object = forest.objects.get_mut(slot).filter(|_| can_be_shown);

