@@ -3,6 +3,8 @@
 
 pub use super::generated::nvos::*;
 
+use super::wire::Field;
+
 /// Type ("magic") of the request codes (`NV_IOCTL_MAGIC`, nv-ioctl-numbers.h).
 pub const MAGIC: u8 = b'F';
 /// Bytes of what [`nvos64::P_RIGHTS_REQUESTED`] points to (`RS_ACCESS_MASK`, rs_access.h).
@@ -49,6 +51,13 @@ pub const MAP_OF_OTHER_KIND: u32 = 1 << 3 | 1 << 19;
 /// [`nvos47::FLAGS`]: what is unmapped stays in use by the GPU
 /// (`NVOS47_FLAGS_DEFER_TLB_INVALIDATION`).
 pub const UNMAP_DEFERS_TLB_INVALIDATION: u32 = 1;
+
+/// Whether `NV_ESC_RM_UNMAP_MEMORY_DMA` ends a whole mapping. Since 550 NVOS47 has 48 bytes, and
+/// says how many are to be unmapped; 0: all (`NVOS47_PARAMETERS`, nvos.h).
+pub fn unmaps_whole(bytes: &[u8]) -> bool {
+    const SIZE: Field<u64> = Field::at(32);
+    bytes.len() < 48 || SIZE.get(bytes) == Some(0)
+}
 
 /// The question about a handle: the class of its object
 /// (`NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID`).

@@ -41,6 +41,7 @@ use super::{
 use crate::{
     nvidia::{
         class::Kind,
+        escape::Escape,
         handle::{
             ClientHandle,
             ObjectHandle, //
@@ -53,6 +54,7 @@ use crate::{
         wire::Field, //
     },
     policy::{
+        Accounting,
         Reason,
         RefusalCause,
         RmMap, //
@@ -171,14 +173,15 @@ pub(super) fn map_dma(
     let ticket = call.accounting(|accounting| accounting.begin_rm_map(&map))?;
     // The GPU may write then, too, which the program may ask for as well.
     let defer = nvos::MAP_DEFERS_TLB_INVALIDATION | nvos::MAP_READ_ONLY;
-    let returned = prompt(call, asked.code, bytes, FLAGS, defer);
+    let returned = prompt(call, asked.code, bytes, (FLAGS, defer), Route::Caller);
     call.accounting(|accounting| accounting.end_named_map(ticket));
     // Its page tables may have taken the room of managed memory.
     rebalance(call);
     Ok(returned?)
 }
 
-/// `NV_ESC_RM_UNMAP_MEMORY_DMA`: ends such a mapping.
+/// `NV_ESC_RM_UNMAP_MEMORY_DMA`: ends such a mapping. The driver is asked where no program sees its
+/// answer, because its record of the mapping counts until it is certainly gone.
 #[inline(never)] // As `frontend::run`.
 pub(super) fn unmap_dma(
     call: &mut impl Call,
@@ -194,10 +197,17 @@ pub(super) fn unmap_dma(
     let client = owned(call, get(H_CLIENT, bytes)?)?;
     let device = ObjectHandle(get(H_DEVICE, bytes)?);
     let range = ObjectHandle(get(H_DMA, bytes)?);
-    let ticket = call.accounting(|accounting| accounting.begin_named_map(client, device, range))?;
+    check_file(call, asked.session, client)?;
+    let whole = nvos::unmaps_whole(bytes);
+    let begun =
+        |accounting: &mut Accounting| accounting.begin_rm_unmap(client, device, range, whole);
+    let ticket = call.accounting(begun)?;
     let defer = nvos::UNMAP_DEFERS_TLB_INVALIDATION;
-    let returned = prompt(call, asked.code, bytes, FLAGS, defer);
-    call.accounting(|accounting| accounting.end_named_map(ticket));
+    let returned = prompt(call, asked.code, bytes, (FLAGS, defer), Route::Unseen);
+    let status = Escape::RmUnmapMemoryDma.status(bytes.len());
+    let told = status.and_then(|status| status.get(bytes)).map(NvStatus);
+    let done = returned == Ok(0) && told == Some(NvStatus::NV_OK);
+    call.accounting(|accounting| accounting.end_rm_unmap(ticket, whole, done));
     Ok(returned?)
 }
 
@@ -319,10 +329,12 @@ fn prompt(
     call: &mut impl Call,
     code: u32,
     bytes: &mut [u8],
-    flags: Field<u32>,
-    defer: u32,
+    defer: (Field<u32>, u32),
+    route: Route,
 ) -> Returned {
-    without((flags, defer), bytes, |bytes| plain(call, code, bytes))
+    without(defer, bytes, |bytes| {
+        call.forward(code, &mut [Part::argument(bytes)], route)
+    })
 }
 
 /// `NV_ESC_RM_IDLE_CHANNELS`: waits in the driver, with its lock of the GPU held, until channels

@@ -4,6 +4,10 @@
 use crate::{
     nvidia::{
         class::Kind,
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        },
         memory::PageSize, //
     },
     policy::{
@@ -97,7 +101,7 @@ impl Accounting {
     /// If the driver did not make the page tables with the range, it makes them now. They are
     /// charged as if nothing else lay near, until the range is gone: too much where mappings have
     /// tables in common, are taken away again, or were refused. All three keep their names until
-    /// [`Accounting::end_named_map`].
+    /// [`Accounting::end_named_map`]. The driver's record of the mapping counts as an object.
     ///
     /// The driver fills its pool of page tables for the whole length before it compares that with
     /// anything (`serverInterMap_Prologue()`, mapping.c), and leaves it filled if it refuses. So
@@ -132,6 +136,14 @@ impl Accounting {
         if map.for_kernel {
             self.take_bar1(memory, (map.offset, length))?;
         }
+        self.count_mapping(range)?;
+        let grown = self.grow_tables(range, length);
+        grown.inspect_err(|_| self.uncount_mapping(range))?;
+        Ok(self.name_map([Some(device), Some(memory), Some(range)]))
+    }
+
+    /// So many bytes are about to be mapped into a range, whose page tables may come with that.
+    fn grow_tables(&mut self, range: Slot, length: u64) -> Result<(), RefusalCause> {
         let into = self.forest.objects.get(range).ok_or(Exhausted)?;
         let hold = into.hold.filter(|_| into.kind == Kind::VirtualMemory);
         let growing = hold.and_then(|hold| Some((hold, self.accounts.grows(hold)?)));
@@ -140,7 +152,36 @@ impl Accounting {
             let room = self.room_for_tables(share, Change::more(more))?;
             self.accounts.grow(hold, more, room);
         }
-        Ok(self.name_map([Some(device), Some(memory), Some(range)]))
+        Ok(())
+    }
+
+    /// A mapping in a range is about to be unmapped (`NV_ESC_RM_UNMAP_MEMORY_DMA`), whole or a part
+    /// of it. Of a part the driver may make a record more: for what is before, and what is behind
+    /// (`serverInterUnmapMapping()`, rs_server.c).
+    pub fn begin_rm_unmap(
+        &mut self,
+        client: ClientHandle,
+        device: ObjectHandle,
+        range: ObjectHandle,
+        whole: bool,
+    ) -> Result<RmMapTicket, RefusalCause> {
+        let (device, range) = self.reachable(client, device, range)?;
+        if !whole {
+            self.count_mapping(range)?;
+        }
+        Ok(self.name_map([Some(device), None, Some(range)]))
+    }
+
+    /// The driver has answered a call that [`Accounting::begin_rm_unmap`] agreed to: it has done it
+    /// or not, and has told so where no program could write it.
+    pub fn end_rm_unmap(&mut self, ticket: RmMapTicket, whole: bool, done: bool) {
+        let [_, _, range] = &ticket.names;
+        let slot = range.and_then(|range| self.forest.objects.find(range));
+        // One record less, or none more. Of a part it is not known what is left.
+        if let Some(slot) = slot.filter(|_| whole == done) {
+            self.uncount_mapping(slot);
+        }
+        self.end_named_map(ticket);
     }
 
     /// The driver has unmapped just this mapping's addresses for its GPU. Nothing where it is gone

@@ -366,6 +366,62 @@ fn no_more_is_mapped_than_there_is() {
     }
 }
 
+/// Objects of the tenant that count.
+fn objects(program: &Program) -> u64 {
+    let limit = program.accounting.limit_of(GPU, Limited::Objects);
+    limit.expect("a share").used
+}
+
+#[test]
+fn records_of_mappings_count_as_objects() {
+    let mut program = with(GRAPHICS);
+    let before = objects(&program);
+    let map = |program: &mut Program| {
+        let outer = words(64, &[(0, CLIENT), (4, DEVICE), (8, RANGE), (12, MAPPED)]);
+        let mut outer = outer;
+        put64(&mut outer, 24, 4096);
+        program.call(&CONTROL, NV_ESC_RM_MAP_MEMORY_DMA, &outer, 56)
+    };
+    let unmap = |program: &mut Program, bytes: u64| {
+        let mut outer = words(48, &[(0, CLIENT), (4, DEVICE), (8, RANGE)]);
+        put64(&mut outer, 32, bytes);
+        program.call(&CONTROL, NV_ESC_RM_UNMAP_MEMORY_DMA, &outer, 40)
+    };
+    for count in 1..=3 {
+        assert_eq!(map(&mut program), 0);
+        assert_eq!(objects(&program), before + count);
+    }
+    // The driver's answer is believed, because no program sees it.
+    program.seen.clear();
+    assert_eq!(unmap(&mut program, 0), 0);
+    assert_eq!(program.seen[0].route, Route::Unseen);
+    assert_eq!(objects(&program), before + 2);
+    // A part, of which two may be left.
+    assert_eq!(unmap(&mut program, 4096), 0);
+    assert_eq!(objects(&program), before + 3);
+    let refused = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
+    program.driver = Box::new(move |parts| {
+        put32(parts[0].bytes, 40, refused);
+        0
+    });
+    for bytes in [0, 4096] {
+        assert_eq!(unmap(&mut program, bytes), refused);
+        assert_eq!(objects(&program), before + 3);
+    }
+    program.driver = Box::new(|_| 0);
+    let set = program
+        .accounting
+        .set_limit_of(GPU, Limited::Objects, Some(before + 3));
+    assert_eq!(set, Ok(()));
+    let full = NvStatus::NV_ERR_INSUFFICIENT_RESOURCES.0;
+    assert_eq!(map(&mut program), full);
+    assert_eq!(unmap(&mut program, 4096), full);
+    program
+        .accounting
+        .free(ClientHandle(CLIENT), ObjectHandle(RANGE));
+    assert_eq!(objects(&program), before - 1);
+}
+
 #[test]
 fn doorbell_is_not_mapped_for_the_gpu() {
     let mut program = with(GRAPHICS);
