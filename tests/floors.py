@@ -166,7 +166,6 @@ VM = (
                 " --file cgpuctl/tests/guest.sh --file tests/vm/guest-check.sh",
             ),
         ),
-        ("stand-in driver", guest("stand-in", "standin-check", "--gpus 2 --load driver")),
         ("one object for every kernel", ["dist/object/test.sh"]),
         ("replays", ["tests/vm/replays.py", "--no-build"]),
         ("hammer", guest("hammer", "cgpu-guest hammer 20000", "--limit 600")),
@@ -188,10 +187,6 @@ VM = (
     ),
     *after(
         ("module for 6.12", ["tests/vm/build.sh", "--kernel", "6.12"]),
-        (
-            "stand-in driver on 6.12",
-            guest("stand-in on 6.12", "standin-check", "--gpus 2 --load driver", "6.12"),
-        ),
         ("suite on 6.12", guest("suite", SUITE, "--gpus 2 --limit 1200", "6.12")),
         # It boots 6.12 too.
         ("package", ["tests/vm/package-test.sh"]),
@@ -222,12 +217,6 @@ DEBUG = (
                 f"cgpu-guest storm --seconds {STORM} {SEED}",
                 "--limit 3600 --leaks",
                 "debug",
-            ),
-        ),
-        (
-            "stand-in driver on the debug kernel",
-            guest(
-                "stand-in", "standin-check", "--gpus 2 --load driver --limit 900 --leaks", "debug"
             ),
         ),
         (

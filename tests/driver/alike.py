@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """alike.py [--self-test]: asks the stand-in, NVIDIA's driver and an instance on that driver the
-same questions (standin-check --answers, cgpu-gpu ask), and compares what they answer: the stand-in
-with the driver, the instance with the driver, and the driver with what a real GPU answered to
-cgpu-gpu ask (h100.txt). A difference that is not listed has failed, and so has one that is listed
+same questions (standin-check, cgpu-gpu ask), and compares what they answer: the stand-in with the
+driver, the instance with the driver, and the driver with what a real GPU answered to cgpu-gpu ask
+(h100.txt). A difference that is not listed has failed, and so has one that is listed
 and is no more. The lists are differences.txt, differences-instance.txt and differences-h100.txt."""
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # Somebody has the GPUs open: otherwise the driver starts them anew for each file.
 OPEN = "exec 8<>/dev/nvidia0 9<>/dev/nvidia1; "
-QUESTIONS = "standin-check --answers; cgpu-gpu ask"
+QUESTIONS = "standin-check; cgpu-gpu ask"
 ASK = OPEN + QUESTIONS
 ASK_INSTANCE = f"""
 . /files/programs.sh

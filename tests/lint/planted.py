@@ -111,7 +111,6 @@ LONG_CASES = (
     ("tests/replay/src/guest/attacks/b.rs", f'attack(\n    "{LONG_CASE} (NAME)",\n)\n'),
     ("tests/replay/src/guest/attacks/c.rs", f'subdevice!("{LONG_CASE}", PLACE, 0)\n'),
     ("tests/replay/src/guest/attacks/d.rs", f'attacks! {{\n    "{LONG_CASE}": "a.c:f", x;\n}}\n'),
-    ("tests/fake_nvidia/check/src/a.rs", f'&[(\n    "{LONG_CASE}",\n    f,\n)]\n'),
 )
 WIDE = "word " * 21
 ABOVE = "// SAFETY: It is valid.\nf();\n" + "g();\n" * 5 + "// SAFETY: As above.\nf();\n"

@@ -37,7 +37,6 @@ CASES = {
     "tests/replay/src/guest/attacks/": re.compile(
         r'(?:\bname: |\b(?:attack|subdevice!)\(\s*|^\s*(?="[^"\n]+": "))"([^"\n]+)"', re.M
     ),
-    "tests/fake_nvidia/check/src/": re.compile(r'\(\s*"([^"\n]+)",\s*\w+,?\s*\)'),
 }
 # A case's area, which a test in Rust has as its module, and the driver's name of what is attacked.
 NOT_COUNTED = re.compile(r"^[^:]*: |\s*\([^)]*\)$")

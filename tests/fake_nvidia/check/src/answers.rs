@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `standin-check --answers`: what a driver answers to calls that the stand-in and NVIDIA's own
-//! must answer alike, a line for each: `QUESTION: ANSWER`. It runs on both (tests/driver/alike.py)
-//! and so uses nothing that only the stand-in has. Structures are those that 550 and 580 have in
-//! common.
+//! Answers of a driver to calls that the stand-in and NVIDIA's own must answer alike, a line for
+//! each: `QUESTION: ANSWER`. It runs on both (tests/driver/alike.py) and so uses nothing that only
+//! the stand-in has. Structures are those that 550 and 580 have in common.
 
 use std::{fs, panic};
 
@@ -780,7 +779,7 @@ fn ranges() {
     say("nothing of it is left", span(72, BASE + 2 * MIB, 2 * MIB));
 }
 
-/// A client with a device and a subdevice on minor 0, made without what only the stand-in tells.
+/// A client with a device and a subdevice on minor 0.
 fn program() -> Program {
     let (ctl, gpu) = (ctl(), gpu(0));
     let client = client(&ctl);

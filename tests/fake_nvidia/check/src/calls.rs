@@ -2,20 +2,11 @@
 //! NVIDIA's calls as plain bytes. Offsets are those of NVIDIA's headers at 580, written here once
 //! more and not taken from the stand-in, whose own numbers they test.
 
-use std::{ffi::CString, fs, io};
+use std::{ffi::CString, io};
 
-/// A test: the sentence that it shows, and a function that panics if that is not so.
-pub(crate) type Test = (&'static str, fn());
-
-/// Statuses of nvstatuscodes.h.
+/// A status of nvstatuscodes.h.
 pub(crate) mod status {
     pub(crate) const OK: u32 = 0;
-    pub(crate) const DUPLICATE: u32 = 0x19;
-    pub(crate) const PERMISSIONS: u32 = 0x1B;
-    pub(crate) const PARAMETER: u32 = 0x3B;
-    pub(crate) const NO_MEMORY: u32 = 0x51;
-    pub(crate) const RANGE: u32 = 0x5B;
-    pub(crate) const STATE_IN_USE: u32 = 0x63;
 }
 
 /// The escapes used here, and the classes.
@@ -40,12 +31,11 @@ pub(crate) mod number {
     pub(crate) const SYSTEM: u32 = 0x3E;
     pub(crate) const VASPACE: u32 = 0x90F1;
     pub(crate) const GROUP: u32 = 0xA06C;
-    pub(crate) const CHANNEL: u32 = 0xC86F;
     pub(crate) const USERMODE: u32 = 0xC661;
     pub(crate) const EVENT: u32 = 0x79;
 }
 
-/// An open file of the stand-in; closed when dropped.
+/// An open file of the driver; closed when dropped.
 pub(crate) struct File(pub(crate) i32);
 
 impl Drop for File {
@@ -236,17 +226,6 @@ pub(crate) const DEVICE: u32 = 0x5C00_0001;
 pub(crate) const SUBDEVICE: u32 = 0x5C00_0002;
 
 impl Program {
-    /// On minor 0.
-    pub(crate) fn new() -> Self {
-        let (ctl, gpu) = (ctl(), gpu(0));
-        let client = client(&ctl);
-        let mut p = words(56, &[(0, instance(0))]);
-        let program = Self { ctl, gpu, client };
-        program.make(client, DEVICE, number::DEVICE, &mut p);
-        program.make(DEVICE, SUBDEVICE, number::SUBDEVICE, &mut [0; 4]);
-        program
-    }
-
     /// RM_ALLOC of an object of its client: the status.
     pub(crate) fn alloc(&self, parent: u32, new: u32, class: u32, params: &mut [u8]) -> u32 {
         alloc(&self.ctl, self.client, parent, new, class, params).0
@@ -280,50 +259,6 @@ impl Program {
         let status = self.alloc(DEVICE, handle, number::VIDEO, &mut p);
         (status, get64(&p, 64))
     }
-
-    /// Bytes that are free on the GPU: index 0x16 of FB_GET_INFO_V2.
-    pub(crate) fn free_bytes(&self) -> u64 {
-        let mut p = words(1028, &[(0, 1), (4, 0x16)]);
-        assert_eq!(self.control(SUBDEVICE, 0x2080_1303, &mut p), status::OK);
-        u64::from(get32(&p, 8)) << 10
-    }
-}
-
-/// A figure of a debugfs file (`key: value`).
-pub(crate) fn figure(file: &str, key: &str) -> u64 {
-    let text =
-        fs::read_to_string(format!("/sys/kernel/debug/fake_nvidia/{file}")).unwrap_or_default();
-    text.lines()
-        .find_map(|l| l.strip_prefix(key)?.strip_prefix(": "))
-        .and_then(|v| match v.strip_prefix("0x") {
-            Some(hex) => u64::from_str_radix(hex, 16).ok(),
-            None => v.parse().ok(),
-        })
-        .unwrap_or_else(|| panic!("no {key} in {file}: {text}"))
-}
-
-/// Bytes of video memory objects on minor 0.
-pub(crate) fn used() -> u64 {
-    figure("heap", "gpu0_used_bytes")
-}
-
-/// The RM device instance of a minor.
-pub(crate) fn instance(minor: u32) -> u32 {
-    figure("gpus", &format!("gpu{minor}_device_instance")) as u32
-}
-
-/// The UUID of a minor.
-pub(crate) fn uuid(minor: u32) -> Vec<u8> {
-    let text = fs::read_to_string("/sys/kernel/debug/fake_nvidia/gpus").unwrap_or_default();
-    let line = text
-        .lines()
-        .find_map(|l| l.strip_prefix(&format!("gpu{minor}_uuid: ")))
-        .unwrap_or_default();
-    let digits: Vec<u8> = line.bytes().filter(u8::is_ascii_hexdigit).collect();
-    digits
-        .chunks(2)
-        .map(|d| u8::from_str_radix(&String::from_utf8_lossy(d), 16).unwrap_or(0))
-        .collect()
 }
 
 /// mmap: the address or the error number.
