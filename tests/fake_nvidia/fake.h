@@ -83,8 +83,8 @@ struct fake_gpu {
 	u64 bar1_used;			/* by mappings, under rm_lock */
 	spinlock_t lock;		/* the figures below */
 	u64 total, heap;		/* bytes */
-	u64 used, managed, peak, other;
-	u64 resident, evicted;		/* of managed */
+	u64 used, managed, peak;
+	u64 resident;			/* of managed */
 	u64 tables;			/* page tables of UVM's */
 	u64 ranges;			/* and RM's, of ranges and spaces */
 	u64 pools;			/* of groups: fake_fifo.c */
@@ -404,7 +404,6 @@ void fake_lazy_unmap(struct fake_mem *range, u64 at);
 #define FAKE_SPACE_TABLES	(20ull << 10)
 
 void fake_managed_resident(struct fake_gpu *gpu, s64 by);
-void fake_managed_evicted(struct fake_gpu *gpu, u64 by);
 u64 fake_uvm_evict(struct fake_gpu *gpu, u64 want);
 void fake_uvm_space(struct fake_gpu *gpu, bool more);
 int fake_heap_init(struct fake_gpu *gpu);

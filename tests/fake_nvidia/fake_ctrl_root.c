@@ -145,7 +145,7 @@ static bool in_use(const struct fake_gpu *gpu)
 		xa_for_each(&client->objects, j, o)
 			if (o->class->kind == KIND_DEVICE && o->gpu == gpu)
 				return true;
-	return gpu->other;
+	return false;
 }
 
 static u32 id_info(struct fake_ctrl *c)

@@ -90,8 +90,8 @@ static int heap_show(struct seq_file *m, void *v)
 			   i, g->total, i, free, i, g->used);
 		seq_printf(m, "gpu%u_overhead_bytes: %llu\ngpu%u_pools_bytes: %llu\n",
 			   i, fake_overhead(g), i, g->pools);
-		seq_printf(m, "gpu%u_managed_bytes: %llu\ngpu%u_managed_resident_bytes: %llu\ngpu%u_managed_evicted_bytes: %llu\n",
-			   i, g->managed, i, g->resident, i, g->evicted);
+		seq_printf(m, "gpu%u_managed_bytes: %llu\ngpu%u_managed_resident_bytes: %llu\n",
+			   i, g->managed, i, g->resident);
 		seq_printf(m, "gpu%u_tables_bytes: %llu\ngpu%u_range_tables_bytes: %llu\n",
 			   i, g->tables, i, g->ranges);
 		seq_printf(m, "gpu%u_peak_bytes: %llu\ngpu%u_contexts: %u\n",
@@ -101,23 +101,12 @@ static int heap_show(struct seq_file *m, void *v)
 	return 0;
 }
 
-/* "MINOR BYTES": memory that processes outside the test hold; sets peak */
+/* sets peak */
 static ssize_t heap_write(struct file *filp, const char __user *buf,
 			  size_t n, loff_t *pos)
 {
-	u32 i, minor;
-	char text[64] = {};
-	u64 other;
+	u32 i;
 
-	if (n >= sizeof(text) || copy_from_user(text, buf, n))
-		return -EINVAL;
-	if (sscanf(text, "%u %llu", &minor, &other) == 2) {
-		if (minor >= gpus)
-			return -EINVAL;
-		spin_lock(&fake_gpus[minor].lock);
-		fake_gpus[minor].other = other;
-		spin_unlock(&fake_gpus[minor].lock);
-	}
 	for (i = 0; i < gpus; i++) {
 		spin_lock(&fake_gpus[i].lock);
 		fake_gpus[i].peak = fake_gpus[i].used;

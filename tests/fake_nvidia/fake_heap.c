@@ -60,9 +60,8 @@ static u64 range_tables(const struct fake_gpu *gpu)
 
 static u64 heap_free(const struct fake_gpu *gpu)
 {
-	u64 taken = gpu->used + gpu->managed + gpu->other +
-		    fake_overhead(gpu) + uvm_alone(gpu) +
-		    table_pieces(gpu) + range_tables(gpu);
+	u64 taken = gpu->used + gpu->managed + fake_overhead(gpu) +
+		    uvm_alone(gpu) + table_pieces(gpu) + range_tables(gpu);
 
 	return taken < gpu->heap ? gpu->heap - taken : 0;
 }
@@ -175,9 +174,9 @@ bool fake_tables(struct fake_gpu *gpu, s64 by)
 
 	spin_lock(&gpu->lock);
 	gpu->tables += by;
-	fits = by < 0 || gpu->used + gpu->managed + gpu->other +
-			 range_tables(gpu) + fake_overhead(gpu) +
-			 uvm_alone(gpu) + table_pieces(gpu) <= gpu->heap;
+	fits = by < 0 || gpu->used + gpu->managed + range_tables(gpu) +
+			 fake_overhead(gpu) + uvm_alone(gpu) +
+			 table_pieces(gpu) <= gpu->heap;
 	if (!fits)
 		gpu->tables -= by;
 	tell_rusd(gpu);
@@ -190,14 +189,6 @@ void fake_managed_resident(struct fake_gpu *gpu, s64 by)
 {
 	spin_lock(&gpu->lock);
 	gpu->resident += by;
-	spin_unlock(&gpu->lock);
-}
-
-/* Data was moved to host memory because the GPU is full. */
-void fake_managed_evicted(struct fake_gpu *gpu, u64 by)
-{
-	spin_lock(&gpu->lock);
-	gpu->evicted += by;
 	spin_unlock(&gpu->lock);
 }
 

@@ -77,7 +77,6 @@ static u64 evict(struct fake_gpu *gpu, u64 want, const struct block *but)
 				if (!pass)
 					continue;
 				moved(b, rest ?: IN_HOST);
-				fake_managed_evicted(gpu, b->bytes);
 			}
 			give_up(b, gpu);
 			freed += b->bytes;
