@@ -207,7 +207,7 @@ struct fake_object {
 		struct fake_tsg tsg;
 		struct {
 			struct fake_channel *channel;
-			u32 idled, model;	/* in the engine, or GM_NONE */
+			u32 model;	/* in the engine, or GM_NONE */
 			bool disabled;
 		} channel;
 		struct { u32 type; } engine;	/* KIND_ENGINE: NV2080 */
@@ -305,7 +305,7 @@ typedef u32 fake_escape_fn(void *arg, const struct fake_sec *sec,
 fake_escape_fn fake_vid_heap, fake_alloc_memory, fake_context_dma;
 fake_escape_fn fake_map_memory, fake_unmap_memory, fake_update_mapping;
 fake_escape_fn fake_map_dma, fake_unmap_dma, fake_dup, fake_share;
-fake_escape_fn fake_control, fake_idle_escape, fake_registry;
+fake_escape_fn fake_control, fake_registry;
 
 /* fake_escape.c */
 u32 fake_rm_ioctl(struct fake_file *file, u32 nr, void *arg, u32 size,

@@ -109,7 +109,6 @@ static const struct escape {
 	{ NV_ESC_RM_VID_HEAP_CONTROL, NVOS32_SIZE, offsetof(struct nvos32, status),
 	  0, fake_vid_heap },
 	{ NV_ESC_RM_I2C_ACCESS, .size = 32, .gpu = true },
-	{ NV_ESC_RM_IDLE_CHANNELS, CALL(nvos30, channel), fake_idle_escape },
 	{ NV_ESC_RM_MAP_MEMORY, CALL(nvos33, memory), fake_map_memory },
 	{ NV_ESC_RM_UNMAP_MEMORY, CALL(nvos34, memory), fake_unmap_memory },
 	{ NV_ESC_RM_ACCESS_REGISTRY, CALL(nvos38, object), fake_registry },

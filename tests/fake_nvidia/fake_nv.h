@@ -64,7 +64,6 @@
 #define NV_ESC_RM_DUP_OBJECT		0x34
 #define NV_ESC_RM_SHARE			0x35
 #define NV_ESC_RM_I2C_ACCESS		0x39
-#define NV_ESC_RM_IDLE_CHANNELS		0x41
 #define NV_ESC_RM_VID_HEAP_CONTROL	0x4a
 #define NV_ESC_RM_ACCESS_REGISTRY	0x4d
 #define NV_ESC_RM_MAP_MEMORY		0x4e
@@ -162,13 +161,6 @@ struct nvos64 {				/* alloc, long form */
 	u32 params_size, flags, status, pad;
 };
 static_assert(sizeof(struct nvos64) == 48);
-
-struct nvos30 {				/* idle channels */
-	u32 client, device, channel, count;
-	u64 clients, devices, channels;
-	u32 flags, timeout, status, pad;
-};
-static_assert(sizeof(struct nvos30) == 56);
 
 struct nv_status_code {
 	u32 domain;

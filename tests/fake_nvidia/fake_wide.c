@@ -132,82 +132,6 @@ void fake_boost_end(struct fake_object *o)
 		atomic_dec(&boosted);
 }
 
-struct idle_channels {			/* 0x00000283 */
-	u32 device, channel, count;
-	u64 clients, devices, channels;
-	u32 flags, timeout;
-};
-static_assert(sizeof(struct idle_channels) == 48);
-
-/* kernel_idle_channels.c:RmIdleChannels(): of other clients' channels, none */
-static u32 idle_all(u32 hclient, u32 count, const u32 *clients, const u32 *channels)
-{
-	u32 i, status = NV_OK;
-
-	mutex_lock(&rm_lock);
-	for (i = 0; i < count && status == NV_OK; i++) {
-		struct fake_client *client = fake_client(clients[i]);
-		struct fake_object *o = client ?
-			fake_object(client, channels[i]) : NULL;
-
-		if (clients[i] != hclient)
-			status = NV_ERR_INSUFFICIENT_PERMISSIONS;
-		else if (!o || o->class->kind != KIND_CHANNEL)
-			status = NV_ERR_INVALID_OBJECT_HANDLE;
-		else
-			o->channel.idled++;
-	}
-	mutex_unlock(&rm_lock);
-	return status;
-}
-
-static u32 idle_pre(struct fake_ctrl *c)
-{
-	struct idle_channels *p = c->params;
-
-	if (p->count > 4096)
-		return NV_ERR_INVALID_ARGUMENT;
-	c->extra[0] = (struct fake_extra){ p->clients, p->count * 4, true };
-	c->extra[1] = (struct fake_extra){ p->channels, p->count * 4, true };
-	return NV_OK;
-}
-
-static u32 idle(struct fake_ctrl *c)
-{
-	struct idle_channels *p = c->params;
-	u32 *clients = c->extra[0].data, *channels = c->extra[1].data, status;
-
-	if (p->count && (!clients || !channels))
-		return NV_ERR_INVALID_ARGUMENT;
-	/* a control runs under the lock that idle_all takes */
-	mutex_unlock(&rm_lock);
-	status = idle_all(c->client->handle, p->count, clients, channels);
-	mutex_lock(&rm_lock);
-	return status;
-}
-
-/* rmapi_deprecated_misc.c:RmDeprecatedIdleChannels() */
-u32 fake_idle_escape(void *arg, const struct fake_sec *sec, struct fake_call *log)
-{
-	struct nvos30 *p = arg;
-	u32 *clients = NULL, *channels = NULL, size, status;
-
-	if (!p->count)
-		return NV_OK;
-	if (p->count > 4096)
-		return NV_ERR_INVALID_ARGUMENT;
-	size = p->count * 4;
-	status = fake_params_in((void **)&clients, p->clients, size, sec);
-	if (status == NV_OK)
-		status = fake_params_in((void **)&channels, p->channels,
-					size, sec);
-	if (status == NV_OK)
-		status = idle_all(p->client, p->count, clients, channels);
-	kvfree(clients);
-	kvfree(channels);
-	return status;
-}
-
 /*
  * NV_ESC_RM_ACCESS_REGISTRY: osapi.c:RmAccessRegistry() takes any client that
  * exists; it lets everybody read, and administrators write, what has a name.
@@ -242,10 +166,7 @@ void fake_gss(struct fake_client *client)
 	atomic_inc(&gss_calls);
 }
 
-static const struct fake_ctrl_entry others[] = {
-	{ 0x00000283, 48, idle_pre, idle },
-	{ 0x2080200a, 8, NULL, perf_boost },
-};
+static const struct fake_ctrl_entry boost = { 0x2080200a, 8, NULL, perf_boost };
 
 const struct fake_ctrl_entry *fake_ctrl_wide(u32 cmd)
 {
@@ -254,10 +175,7 @@ const struct fake_ctrl_entry *fake_ctrl_wide(u32 cmd)
 	for (i = 0; i < ARRAY_SIZE(wide); i++)
 		if (wide[i].entry.cmd == cmd)
 			return &wide[i].entry;
-	for (i = 0; i < ARRAY_SIZE(others); i++)
-		if (others[i].cmd == cmd)
-			return &others[i];
-	return NULL;
+	return cmd == boost.cmd ? &boost : NULL;
 }
 
 void fake_harm(enum fake_harm what)
@@ -300,7 +218,7 @@ int fake_clients_show(struct seq_file *m, void *v)
 
 	mutex_lock(&rm_lock);
 	xa_for_each(&fake_clients, i, client) {
-		u32 objects = 0, channels = 0, disabled = 0, idled = 0;
+		u32 objects = 0, channels = 0, disabled = 0;
 		u64 bytes = 0, slices = 0, maps = 0, shared = 0;
 
 		xa_for_each(&client->objects, j, o) {
@@ -308,7 +226,6 @@ int fake_clients_show(struct seq_file *m, void *v)
 			if (o->class->kind == KIND_CHANNEL) {
 				channels++;
 				disabled += o->channel.disabled;
-				idled += o->channel.idled;
 			} else if (o->class->kind == KIND_TSG) {
 				slices += o->tsg.timeslice;
 			} else if (o->class->kind == KIND_DEVICE &&
@@ -320,9 +237,9 @@ int fake_clients_show(struct seq_file *m, void *v)
 			list_for_each_entry(map, &o->maps, list)
 				maps += map->address;
 		}
-		seq_printf(m, "0x%08x: objects %u bytes %llu channels %u disabled %u idled %u timeslices %llu events %u maps %llx gss %u shares_with %llx\n",
+		seq_printf(m, "0x%08x: objects %u bytes %llu channels %u disabled %u timeslices %llu events %u maps %llx gss %u shares_with %llx\n",
 			   client->handle, objects, bytes, channels, disabled,
-			   idled, slices, fake_os_events_count(client->handle),
+			   slices, fake_os_events_count(client->handle),
 			   maps, client->gss, shared);
 	}
 	mutex_unlock(&rm_lock);

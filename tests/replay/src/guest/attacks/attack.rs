@@ -11,7 +11,8 @@ pub(super) enum Driver {
     Passes,
     /// It refuses.
     Refuses,
-    /// The stand-in has nothing of the kind (graphics, tools, dma-buf); only the refusal is shown.
+    /// The stand-in has nothing of the kind (graphics, tools, dma-buf, idling channels); only the
+    /// refusal is shown.
     NotModelled,
 }
 

@@ -20,7 +20,7 @@ attacks! {
     "another's channels stopped (FIFO_DISABLE_CHANNELS)": "kernel_fifo_ctrl.c:subdeviceCtrlCmdFifoDisableChannels_IMPL",
         Passes, Victim, disable_channels;
     "another's channels idled (IDLE_CHANNELS)": "kernel_idle_channels.c:RmIdleChannels",
-        Refuses, Victim, idle_control;
+        NotModelled, Told, idle_control;
     "another's address space shared by a device (hClientShare)": "device_share.c:deviceInitClientShare",
         Passes, Told, client_share;
     "a device for another client (hTargetClient)": "device.c:deviceConstruct_IMPL",

@@ -21,7 +21,7 @@ attacks! {
     "the driver's settings written (ACCESS_REGISTRY)": "os.c:osWriteRegistryDword",
         Refuses, Gpu, |a| registry(a, 2);
     "another's channels idled (NV_ESC_RM_IDLE_CHANNELS)": "rmapi_deprecated_misc.c:RmDeprecatedIdleChannels",
-        Refuses, Victim, idle;
+        NotModelled, Told, idle;
     "a control in an envelope (IOCTL_XFER_CMD)": "nv.c:nvidia_ioctl",
         Passes, Victim, envelope;
     "an object by the oldest way (NV_ESC_RM_ALLOC_OBJECT)": "entry_points.c:Nv01AllocObjectWithSecInfo",
