@@ -451,7 +451,6 @@ struct fake_ctrl_entry {
 	u32 (*pre)(struct fake_ctrl *c);	/* sets the extra buffers */
 	u32 (*run)(struct fake_ctrl *c);	/* under rm_lock */
 };
-u32 fake_uuid(const struct fake_gpu *gpu, u32 flags, u8 *data);
 extern const struct fake_ctrl_entry fake_ctrl_root[], fake_ctrl_gpu[], fake_ctrl_hold[];
 
 /* fake_wide.c */

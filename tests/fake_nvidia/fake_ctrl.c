@@ -77,7 +77,9 @@ void fake_lookup_freed(const struct fake_object *o)
  * each is the size that the recordings show.
  */
 static const struct fake_ctrl_entry sized[] = {
-	{ 0x0000013a, 1352 }, { 0x000001f0, 4 }, { 0x0000027b, 4 },
+	{ 0x0000013a, 1352 }, { 0x000001f0, 4 }, { 0x0000021b, 12 },
+	{ 0x00000275, 268 }, { 0x0000027b, 4 }, { 0x00000288, 3076 },
+	{ 0x00000289, 4 },
 	{ 0x00000a04, 2244 }, { 0x00800280, 4 }, { 0x00800288, 4 },
 	{ 0x00800289, 8 }, { 0x00800292, 804 }, { 0x00801307, 3 },
 	{ 0x00801402, 3 }, { 0x00801909, 1 },

@@ -198,7 +198,7 @@ static u32 arch_info(struct fake_ctrl *c)
 }
 
 /* gpu.c:gpuGetGidInfo(): into 256 bytes, as the flags say; its length */
-u32 fake_uuid(const struct fake_gpu *gpu, u32 flags, u8 *data)
+static u32 fake_uuid(const struct fake_gpu *gpu, u32 flags, u8 *data)
 {
 	if (!(flags & 2))		/* FORMAT_ASCII */
 		return 1 + snprintf(data, 256, "GPU-%pUb", gpu->uuid);

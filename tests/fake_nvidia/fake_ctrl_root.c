@@ -168,42 +168,6 @@ static u32 id_info(struct fake_ctrl *c)
 	return NV_OK;
 }
 
-struct uuid_of_id {			/* 0x275 */
-	u32 gpu_id, flags;
-	u8 uuid[256];
-	u32 length;
-};
-static_assert(sizeof(struct uuid_of_id) == 268);
-
-static u32 uuid_of_id(struct fake_ctrl *c)
-{
-	struct uuid_of_id *p = c->params;
-	struct fake_gpu *gpu = fake_gpu_by_id(p->gpu_id);
-
-	if (!gpu)
-		return NV_ERR_OBJECT_NOT_FOUND;
-	p->length = fake_uuid(gpu, p->flags, p->uuid);
-	return NV_OK;
-}
-
-struct pci_info {			/* 0x21b */
-	u32 gpu_id, domain;
-	u16 bus, slot;
-};
-
-static u32 pci_info(struct fake_ctrl *c)
-{
-	struct pci_info *p = c->params;
-	struct fake_gpu *gpu = fake_gpu_by_id(p->gpu_id);
-
-	if (!gpu)
-		return NV_ERR_INVALID_ARGUMENT;
-	p->domain = gpu->pci_domain;
-	p->bus = gpu->pci_bus;
-	p->slot = gpu->pci_slot;
-	return NV_OK;
-}
-
 static u32 drain_state(struct fake_ctrl *c)
 {
 	u32 *p = c->params;
@@ -213,25 +177,6 @@ static u32 drain_state(struct fake_ctrl *c)
 	p[1] = 0;
 	p[2] = 0;
 	return NV_OK;
-}
-
-static u32 active_devices(struct fake_ctrl *c)
-{
-	u32 *p = c->params, i;
-
-	p[0] = gpus;
-	for (i = 0; i < gpus; i++) {
-		p[1 + 3 * i] = fake_gpus[i].gpu_id;
-		p[2 + 3 * i] = 0xffffffff;
-		p[3 + 3 * i] = 0xffffffff;
-	}
-	return NV_OK;
-}
-
-static u32 async_attach(struct fake_ctrl *c)
-{
-	return fake_gpu_by_id(*(u32 *)c->params) ? NV_OK :
-						   NV_ERR_INVALID_ARGUMENT;
 }
 
 /* rmapi/client_resource.c:cliresCtrlCmdClientGetHandleInfo_IMPL() */
@@ -272,11 +217,7 @@ const struct fake_ctrl_entry fake_ctrl_root[] = {
 	{ 0x214, 12 * MAX_IDS, NULL, probed_ids },
 	{ 0x215, 4 * MAX_IDS + 4, NULL, attach_ids },
 	{ 0x216, 4 * MAX_IDS, NULL, detach_ids },
-	{ 0x21b, 12, NULL, pci_info },
-	{ 0x275, 268, NULL, uuid_of_id },
 	{ 0x279, 12, NULL, drain_state },
-	{ 0x288, 3076, NULL, active_devices },
-	{ 0x289, 4, NULL, async_attach },
 	{ 0xd01, 12, NULL, space_type },
 	{ 0xd02, 16, NULL, handle_info },
 	{ 0xd04, 12, NULL, share_policy },
