@@ -55,28 +55,6 @@ static int opens_show(struct seq_file *m, void *v)
 }
 DEFINE_SHOW_ATTRIBUTE(opens);
 
-static int majors_show(struct seq_file *m, void *v)
-{
-	seq_printf(m, "nvidia: %u\nnvidia_uvm: %u\n", NV_MAJOR,
-		   MAJOR(fake_uvm_dev));
-	return 0;
-}
-DEFINE_SHOW_ATTRIBUTE(majors);
-
-static int gpus_show(struct seq_file *m, void *v)
-{
-	u32 i;
-
-	for (i = 0; i < gpus; i++) {
-		struct fake_gpu *g = &fake_gpus[i];
-
-		seq_printf(m, "gpu%u_device_instance: %u\ngpu%u_gpu_id: 0x%x\ngpu%u_uuid: %pUb\n",
-			   i, g->device_instance, i, g->gpu_id, i, g->uuid);
-	}
-	return 0;
-}
-DEFINE_SHOW_ATTRIBUTE(gpus);
-
 static int heap_show(struct seq_file *m, void *v)
 {
 	u32 i;
@@ -321,8 +299,6 @@ static const struct file_operations answers_fops = {
 int fake_debugfs_init(void)
 {
 	dir = debugfs_create_dir("fake_nvidia", NULL);
-	debugfs_create_file("majors", 0444, dir, NULL, &majors_fops);
-	debugfs_create_file("gpus", 0444, dir, NULL, &gpus_fops);
 	debugfs_create_file("heap", 0644, dir, NULL, &heap_fops);
 	debugfs_create_file("objects", 0444, dir, NULL, &objects_fops);
 	debugfs_create_file("clients", 0444, dir, NULL, &fake_clients_fops);

@@ -5,6 +5,7 @@ use super::{
     attack::Own,
     rest::alone,
     scene::{clean_up, escape, Place, GPU, LIMIT, MIB, OWN},
+    stale::client_on,
 };
 use crate::{
     bytes::{put_u32, put_u64},
@@ -99,11 +100,7 @@ struct Taker {
 impl Taker {
     fn new(place: Place) -> Result<Self, String> {
         let folder = place.folder("attacker");
-        let gpus = standin::read("gpus")?;
-        let number = standin::number(&gpus, &format!("gpu{GPU}_device_instance"));
-        let number = u32::try_from(number).map_err(|e| e.to_string())?;
-        let client = rm::Client::open(&folder, GPU, number);
-        let client = client.map_err(|e| format!("client: {e}"))?;
+        let client = client_on(&folder, GPU)?;
         let space = uvm::Space::open(&folder).map_err(|e| format!("UVM: {e}"))?;
         Ok(Self {
             folder,

@@ -15,7 +15,7 @@ use crate::{
         process::in_child,
         tools::{at, control, equal, fails, holds, sys, tests, Verdict, GIB, GPU},
     },
-    standin, sys as os,
+    sys as os,
 };
 
 tests! {
@@ -63,10 +63,18 @@ fn host_nodes() -> Verdict {
     holds("the driver's number", seen.major != 195)
 }
 
+/// The driver's major number of UVM's node.
+fn uvm_major() -> Result<u32, String> {
+    const DEVICES: &str = "/proc/devices";
+    let devices = at(DEVICES, fs::read_to_string(DEVICES))?;
+    let mut lines = devices.lines();
+    let major = lines.find_map(|line| line.trim().strip_suffix(" nvidia-uvm")?.parse().ok());
+    major.ok_or_else(|| format!("{DEVICES} has no nvidia-uvm"))
+}
+
 fn proxy_nodes() -> Verdict {
     let instance = Instance::new("proxies", GIB)?;
-    let majors = standin::read("majors")?;
-    let uvm = u32::try_from(standin::number(&majors, "nvidia_uvm")).unwrap_or(0);
+    let uvm = uvm_major()?;
     let folder = instance.folder();
     for (node, wanted) in [
         (format!("{folder}/nvidia{GPU}"), (195, GPU)),
