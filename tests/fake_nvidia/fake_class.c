@@ -27,7 +27,6 @@ CTRL(debugger_ctrl, 0x83de);
 CTRL(thirdparty_ctrl, 0x503c);
 CTRL(p2p_ctrl, 0x503b);
 CTRL(cc_ctrl, 0xcb33);
-CTRL(mig_ctrl, 0xc637);
 CTRL(profiler_ctrl, 0x90cc, 0xb0cc);
 CTRL(zbc_ctrl, 0x9096);
 CTRL(semsurf_ctrl, 0x00da);
@@ -84,8 +83,6 @@ static const struct fake_class classes[] = {
 	{ 0x00fe, KIND_MAPPER, 24, false, false, PARENT_SUBDEVICE, false, none },
 	{ 0x90cc, KIND_PLAIN, 0, true, false,
 	  PARENT_SUBDEVICE | PARENT_CHANNEL | PARENT_TSG, false, profiler_ctrl },
-	/* no MIG: the capability descriptor is never one of nvidia-caps */
-	{ 0xc637, KIND_REFUSED, 16, false, true, PARENT_SUBDEVICE, false, mig_ctrl },
 	/* no display on this GPU: NV_ERR_NOT_SUPPORTED, as recorded */
 	{ 0x0073, KIND_REFUSED, 0, true, true, PARENT_DEVICE, false, none },
 };

@@ -12,8 +12,7 @@
 #include <linux/capability.h>
 #include "fake.h"
 
-/* nobody: the driver has it and says that it is not supported */
-enum right { ANYBODY, NICE, ADMIN, NOBODY };
+enum right { ANYBODY, NICE, ADMIN };
 
 static u32 set(struct fake_ctrl *c);
 
@@ -23,13 +22,11 @@ static const struct wide {
 	const char *name;
 } wide[] = {
 	{ { 0x00000281, 32, NULL, set }, ANYBODY, "disable_nvlink_init" },
-	{ { 0x00000285, 24, NULL, set }, NOBODY, "push_ucode_image" },
 	{ { 0x0080170f, 16, NULL, set }, ANYBODY, "set_channel_properties" },
 	{ { 0x00801714, 16396, NULL, set }, ANYBODY, "fifo_idle_channels" },
 	{ { 0x0080180a, 184, NULL, set }, ANYBODY, "dma_set_pte_info" },
 	{ { 0x20800112, 12, NULL, set }, ANYBODY, "set_power" },
 	{ { 0x20800174, 392, NULL, set }, ADMIN, "set_partitions" },
-	{ { 0x208001a9, 0, NULL, set }, NOBODY, "mark_device_for_reset" },
 	{ { 0x20800602, 276, NULL, set }, ANYBODY, "i2c_write_buffer" },
 	{ { 0x20801115, 8, NULL, set }, NICE, "runlist_set_sched_policy" },
 	{ { 0x20801116, 32, NULL, set }, ADMIN, "update_channel_info" },
@@ -43,7 +40,6 @@ static const struct wide {
 	{ { 0x208f0703, 8, NULL, set }, ANYBODY, "bif_config_reg_write" },
 	{ { 0x208f050e, 24, NULL, set }, ANYBODY, "ecc_set_kill_ptr" },
 	{ { 0x208f0511, 16, NULL, set }, ANYBODY, "ecc_set_write_kill" },
-	{ { 0x208f1206, 12, NULL, set }, NOBODY, "inject_ctxsw_ucode_error" },
 	{ { 0xa06c0107, 4, NULL, set }, NICE, "set_interleave_level" },
 	{ { 0xa06c0110, 1, NULL, set }, ANYBODY, "make_realtime" },
 	{ { 0xa06f0109, 4, NULL, set }, NICE, "set_channel_interleave_level" },
@@ -70,7 +66,7 @@ static atomic_t harms[ARRAY_SIZE(harm_names)];
 static atomic_t boosts, kernel_boosts, boosted;
 
 /* what a client may do that is no administrator: rs_access_rights.c and
- * control.c, RMCTRL_FLAGS_PRIVILEGED and _RM_TEST_ONLY_CODE (nobody) */
+ * control.c, RMCTRL_FLAGS_PRIVILEGED */
 static u32 allowed(enum right right, const struct fake_sec *sec)
 {
 	switch (right) {
@@ -79,8 +75,6 @@ static u32 allowed(enum right right, const struct fake_sec *sec)
 			NV_ERR_INSUFFICIENT_PERMISSIONS;
 	case ADMIN:
 		return sec->admin ? NV_OK : NV_ERR_INSUFFICIENT_PERMISSIONS;
-	case NOBODY:
-		return NV_ERR_NOT_SUPPORTED;
 	default:
 		return NV_OK;
 	}

@@ -27,12 +27,12 @@ macro_rules! subdevice {
 
 pub(super) const ATTACKS: &[Attack] = &[
     subdevice!("the GPU's power set", TO_FIRMWARE, Passes, 0x2080_0112, 12),
-    subdevice!(
+    attack(
         "the GPU marked for reset",
         "control.c:_rmapiRmControl",
-        Refuses,
-        0x2080_01a9,
-        0
+        Driver::NotModelled,
+        Sign::Told,
+        |a| a.control(rm::SUBDEVICE_HANDLE, 0x2080_01a9, &mut []),
     ),
     subdevice!(
         "the GPU partitioned",
@@ -44,8 +44,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     attack(
         "the GPU's microcode replaced (PUSH_UCODE_IMAGE)",
         "client_resource.c:cliresCtrlCmdPushUcodeImage_IMPL",
-        Driver::Refuses,
-        Sign::Gpu,
+        Driver::NotModelled,
+        Sign::Told,
         |a| a.control(a.client.handle, 0x285, &mut [0; 24]),
     ),
     subdevice!(
@@ -141,8 +141,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     attack(
         "an error injected into the switching of contexts",
         "control.c:_rmapiRmControl",
-        Driver::Refuses,
-        Sign::Gpu,
+        Driver::NotModelled,
+        Sign::Told,
         |a| diagnostic(a, 0x208f_1206, &mut [0; 12]),
     ),
     attack(
