@@ -21,14 +21,13 @@ struct answer {
 	struct answer *cursor;		/* head only: the next to give */
 	u32 kind, cmd, status, in_size, out_size;
 	s32 ret;
-	bool used;
 	u8 data[];			/* in, in_mask, out, out_mask */
 };
 
 static DEFINE_HASHTABLE(table, 8);
 static DEFINE_MUTEX(lock);
-static u32 entries, used;
-static u64 bytes;
+static u32 entries;
+static u64 given, bytes;
 
 struct unanswered {
 	struct list_head list;
@@ -164,7 +163,7 @@ void fake_answers_clear(void)
 		fake_free(a);
 	}
 	entries = 0;
-	used = 0;
+	given = 0;
 	bytes = 0;
 	mutex_unlock(&lock);
 }
@@ -207,8 +206,7 @@ bool fake_answer(u32 kind, u32 cmd, void *data, u32 size, int *ret,
 			*ret = give->ret;
 		if (status)
 			*status = give->status;
-		used += !give->used;
-		give->used = true;
+		given++;
 	}
 	mutex_unlock(&lock);
 	return give;
@@ -266,8 +264,8 @@ void fake_unanswered_clear(void)
 int fake_answers_show(struct seq_file *m, void *v)
 {
 	mutex_lock(&lock);
-	seq_printf(m, "entries: %u\nused: %u\nbytes: %llu\n", entries, used,
-		   bytes);
+	seq_printf(m, "entries: %u\ngiven: %llu\nbytes: %llu\n", entries,
+		   given, bytes);
 	mutex_unlock(&lock);
 	return 0;
 }

@@ -15,10 +15,10 @@
  * the next one who asks, at the same place of BAR1. (Of host memory the driver keeps a bare
  * pointer; here a context holds it, so that a mapping that is made after the free does no harm.)
  *
- * There is no GPU: BAR1 is 64 pages, of which the last 16 are the doorbell region as seen there and
- * the others repeat; the doorbell region of BAR0 is 16 pages of its own, and BAR0 and BAR1 are told
- * to be where they are. They live as long as the module, because page frames in a VMA are not
- * counted.
+ * There is no GPU: BAR1 is 1,024 pages, of which the last 16 are the doorbell region as seen there
+ * and the others, one for 2 MiB of memory, repeat; the doorbell region of BAR0 is 16 pages of its
+ * own, and BAR0 and BAR1 are told to be where they are. They live as long as the module, because
+ * page frames in a VMA are not counted.
  */
 #include <linux/delay.h>
 #include <linux/file.h>
