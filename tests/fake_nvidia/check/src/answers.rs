@@ -26,6 +26,7 @@ const GROUPS: &[(&str, fn())] = &[
     ("heap", heap),
     ("mappings", mappings),
     ("exports", exports),
+    ("lists", export_lists),
     ("uvm", uvm_files),
     ("ranges", ranges),
 ];
@@ -582,6 +583,71 @@ fn exports() {
     say("an import under a name that is taken", import(&holder, 8));
     say("its memory is freed", Ok(p.free(7)));
     say("an import after that", import(&holder, 9));
+}
+
+/// Lists of objects behind a descriptor: what replaces what, what is skipped, and what goes again.
+fn export_lists() {
+    let p = program();
+    let made = [(7, 2 << 20), (8, 4 << 20)].map(|(handle, size)| p.video(handle, size).0);
+    say("lists: memory to export", Ok(made[0] | made[1]));
+    let export = |file: &File, places: u32, first: u32, objects: &[u32]| {
+        let mut b = words(2128, &[(4, DEVICE), (8, places | 0x77 << 16)]);
+        b[..4].copy_from_slice(&file.0.to_le_bytes());
+        for (place, object) in objects.iter().enumerate() {
+            b[76 + 4 * place..80 + 4 * place].copy_from_slice(&object.to_le_bytes());
+        }
+        b[2124..].copy_from_slice(&(objects.len() as u32 | first << 16).to_le_bytes());
+        Ok(p.control(p.client, 0x3d0b, &mut b))
+    };
+    let import = |file: &File, first: u32, handles: &[u32]| {
+        let mut b = words(652, &[(4, DEVICE)]);
+        b[..4].copy_from_slice(&file.0.to_le_bytes());
+        for (place, handle) in handles.iter().enumerate() {
+            b[8 + 4 * place..12 + 4 * place].copy_from_slice(&handle.to_le_bytes());
+        }
+        b[648..].copy_from_slice(&(handles.len() as u32 | first << 16).to_le_bytes());
+        let status = p.control(p.client, 0x3d0c, &mut b);
+        (status, get32(&b, 520))
+    };
+    let info = |file: &File| {
+        let mut b = words(80, &[]);
+        b[..4].copy_from_slice(&file.0.to_le_bytes());
+        let status = p.control(p.client, 0x3d08, &mut b);
+        (status, [get32(&b, 8), get32(&b, 12)])
+    };
+    let (file, empty) = (ctl(), ctl());
+    say(
+        "lists: an export without places",
+        export(&empty, 0, 0, &[7]),
+    );
+    say("lists: beyond its places", export(&empty, 2, 1, &[7, 7]));
+    say("lists: what nobody exported to", Ok(info(&empty).0));
+    say("lists: an export", export(&file, 4, 1, &[7, 0, 7]));
+    let (status, told) = info(&file);
+    say("lists: its purpose", Ok(status));
+    println!("lists: its partition and places: {told:x?}");
+    say("lists: more beyond them", export(&file, 0, 3, &[0, 7]));
+    let mut one = words(24, &[(0, 1), (4, DEVICE), (12, 7)]);
+    one[16..20].copy_from_slice(&file.0.to_le_bytes());
+    let answer = p.control(p.client, 0x3d05, &mut one);
+    say("lists: one object to the same file", Ok(answer));
+    say("lists: an import of nothing", Ok(import(&empty, 0, &[9]).0));
+    say("lists: an import beyond", Ok(import(&file, 3, &[9, 9]).0));
+    let (status, kinds) = import(&file, 0, &[10, 11, 12, 13]);
+    say("lists: an import with empty places", Ok(status));
+    println!("lists: its kinds: {kinds:x}");
+    for handle in 10..14 {
+        say("lists: its objects, freed", Ok(p.free(handle)));
+    }
+    // An object under the name for nothing goes, too.
+    let (status, _) = import(&file, 1, &[10, 8, 7]);
+    say("lists: an import with a name that is taken", Ok(status));
+    for handle in [10, 8, 7] {
+        say("lists: what is left of it, freed", Ok(p.free(handle)));
+    }
+    say("lists: an export in its place", export(&file, 0, 1, &[0]));
+    say("lists: an import of that", Ok(import(&file, 1, &[14]).0));
+    say("lists: nothing of it, freed", Ok(p.free(14)));
 }
 
 /// Two 64-bit words and room behind.
