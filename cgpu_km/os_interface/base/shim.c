@@ -418,13 +418,13 @@ void *cgpu_shim_page_address(struct page *page)
 	return page_address(page);
 }
 
-/* memcpy() of memory that a program may write to meanwhile, which Rust cannot express. */
 /* Stores a word in the current task's memory. A copy of so few bytes may be made byte by byte. */
 int cgpu_shim_put_word(unsigned long address, u32 word)
 {
 	return put_user(word, (u32 __user *)address);
 }
 
+/* memcpy() of memory that a program may write to meanwhile, which Rust cannot express. */
 void cgpu_shim_copy(void *to, const void *from, size_t count)
 {
 	memcpy(to, from, count);
