@@ -333,7 +333,7 @@ mod tests {
         let defaults = Limited::ALL.map(|what| limit(&quotas, what));
         assert_eq!(
             defaults,
-            [128, 32_768, 4096, 120 * MIB, 32 * GIB, 20_480, 4096, 5120]
+            [128, 32_768, 1024, 120 * MIB, 32 * GIB, 20_480, 4096, 5120]
         );
         quotas.set(Limited::Clients, Some(7));
         assert_eq!(limit(&quotas, Limited::Clients), 7);
