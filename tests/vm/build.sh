@@ -18,13 +18,13 @@
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=find-kernel.sh
+. "$(dirname "$0")/find-kernel.sh"
 
 kernel=stock
 without=
 clippy=
 programs=yes
-host=
-rust=yes
 while [ $# -gt 0 ]; do
 	case $1 in
 	--kernel) kernel=$2; shift ;;
@@ -36,50 +36,7 @@ while [ $# -gt 0 ]; do
 	shift
 done
 
-here=$CGPU_TREE/tests/vm
-root=$("$here/kernel-env.sh")
-case $kernel in
-stock)
-	release=$(cat "$root/../kernel")
-	kdir=/usr/src/linux-headers-$release
-	vmlinuz=$root/usr/lib/modules/$release/vmlinuz
-	mounts=()
-	compiler=()
-	id=$(basename "$(dirname "$root")")
-	;;
-debug)
-	debug=$("$here/debug-kernel.sh")
-	release=$(cat "$debug/out/include/config/kernel.release")
-	kdir=/kout
-	vmlinuz=$debug/vmlinuz
-	mounts=("$debug/ksrc" /ksrc ro "$debug/out" /kout ro)
-	compiler=(CC=clang-19)
-	id=$(basename "$debug")
-	;;
-[0-9]* | newest | in-tree-[0-9]* | path)
-	if [ "$kernel" = path ]; then
-		host=$("$here/path-kernel.sh")
-	else
-		host=$("$here/host-kernel.sh" "${kernel#in-tree-}")
-	fi
-	release=$(cat "$host/release")
-	kdir=/usr/src/linux-headers-$release
-	vmlinuz=$host/vmlinuz
-	mounts=()
-	for folder in "$host"/tree/usr/src/linux-*headers-* "$host"/tree/usr/lib/linux-kbuild-*; do
-		[ ! -d "$folder" ] || mounts+=("$folder" "${folder#"$host/tree"}" ro)
-	done
-	# Also where the kernel was built by an older one, which the folder has not.
-	compiler=(CC=gcc)
-	if [ "$kernel" = "${kernel#in-tree-}" ]; then
-		rust=
-	elif [ ! -d "$host/tree$kdir/rust" ]; then
-		die "$release was not built with the Debian folder's rustc: no module in Rust fits it"
-	fi
-	id=$(basename "$host")${rust:+-in-tree}
-	;;
-*) die "no such kernel: $kernel" ;;
-esac
+find_kernel "$kernel"
 need_root
 
 variant=${without:+-without-${without//,/-}}
