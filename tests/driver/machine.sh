@@ -30,13 +30,13 @@ real_programs() {
 	exec 7>&-
 }
 
-# real_stage STAGE OUT: puts the driver, its firmware, its libraries and nvidia-smi into the
+# real_stage STAGE OUT KERNEL: puts the driver, its firmware, its libraries and nvidia-smi into the
 # machine, and the CUDA program. OUT is the folder of what was built for this tree. Sets REAL_ROOT,
 # the Debian folder with the QEMU that is needed, and REAL_RELEASE.
 real_stage() {
-	local stage=$1 out=$2 modules user libraries=/usr/lib/x86_64-linux-gnu library version
+	local stage=$1 out=$2 kernel=$3 modules user libraries=/usr/lib/x86_64-linux-gnu library version
 	REAL_ROOT=$("$CGPU_TREE/tests/driver/env.sh")
-	modules=$("$CGPU_TREE/tests/driver/build.sh")
+	modules=$("$CGPU_TREE/tests/driver/build.sh" --kernel "$kernel")
 	REAL_RELEASE=$(cat "$modules/release")
 	user=$(dirname "$REAL_ROOT")
 	cp "$modules"/*.ko "$stage/modules/"

@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# test.sh [session|orders|suite|faults|sharing ...]: the floor `driver`, all of it or these parts:
-# NVIDIA's own modules in the test machine. One boot compares programs without our module and in
-# instances (session.sh), another is for two GPUs and the other orders of loading (orders.sh), a
-# third one for what `make test-vm` tests with the stand-in (suite.sh), the next for what goes wrong
-# with GPUs (faults.sh), and the last for GPU time (sharing.sh). Whole sessions on branch 550 must
-# have as many cases as docs/testing.md says.
+# test.sh [--kernel KERNEL] [session|orders|suite|faults|sharing ...]: the floor `driver`, all of it
+# or these parts: NVIDIA's own modules in the test machine, on its stock kernel or another one of
+# ../vm/build.sh's. One boot compares programs without our module and in instances (session.sh),
+# another is for two GPUs and the other orders of loading (orders.sh), a third one for what `make
+# test-vm` tests with the stand-in (suite.sh), the next for what goes wrong with GPUs (faults.sh),
+# and the last for GPU time (sharing.sh). Whole sessions on branch 550 must have as many cases as
+# docs/testing.md says.
 #
 #   CASES="..."     only these of cuda-check's cases
 #   ONLY=WORDS      only the suite's cases with these words
@@ -13,17 +14,23 @@
 #   KEEP=FILE       keeps the kernel's logs there (FILE.session and so on), the emulator's beside
 set -euo pipefail
 parts="session orders suite faults sharing"
-for part in "$@"; do
+kernel=stock
+asked=()
+while [ $# -gt 0 ]; do
 	case " $parts " in
-	*" $part "*) ;;
+	*" $1 "*) asked+=("$1") ;;
 	*)
-		echo "test.sh: what is $part? There are $parts." >&2
-		exit 2
+		if [ "$1" != --kernel ] || [ $# = 1 ]; then
+			echo "test.sh: what is $1? There are $parts, and --kernel KERNEL." >&2
+			exit 2
+		fi
+		kernel=$2
+		shift
 		;;
 	esac
+	shift
 done
-# shellcheck disable=SC2086  # a word each
-[ $# -gt 0 ] || set -- $parts
+[ ${#asked[@]} -gt 0 ] || read -r -a asked <<<"$parts"
 here=$(cd "$(dirname "$0")" && pwd)
 kept=$(mktemp -d)
 trap 'rm -rf "$kept"' EXIT
@@ -47,7 +54,7 @@ echoes() {
 boot() {
 	local session=$1 rc=0
 	shift
-	"$here/../vm/run.sh" --no-build --driver real --load '' --name "$session" \
+	"$here/../vm/run.sh" --no-build --kernel "$kernel" --driver real --load '' --name "$session" \
 		--limit "${LIMIT:-1800}" --keep "$KEEP.$session" "$@" \
 		--file "$here/../vm/guest-check.sh" --file "$here/programs.sh" \
 		--file "$here/$session.sh" -- \
@@ -61,7 +68,7 @@ boot() {
 }
 
 rc=0
-for part in "$@"; do
+for part in "${asked[@]}"; do
 	gpus=2
 	case $part in session | sharing) gpus=1 ;; esac
 	boot "$part" --gpus "$gpus" || rc=$?

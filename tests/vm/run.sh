@@ -149,7 +149,7 @@ for folder in "${folders[@]}"; do
 	cp -al "${folder%%:*}" "$stage${folder#*:}"
 done
 if [ "$driver" = real ]; then
-	real_stage "$stage" "$out"
+	real_stage "$stage" "$out" "$kernel"
 	qemu_root=$REAL_ROOT
 fi
 # The command's words as they came.
