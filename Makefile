@@ -11,8 +11,9 @@
 #   make test-driver     NVIDIA's own driver in the test machine, on an emulated GPU (tests/driver)
 #   make test-kubernetes cgpu-dra on a real control plane of Kubernetes, built with Go, and pods
 #                        with a real kubelet in the test machine (a long one)
-#   make test-hosts      the module from the object on the kernels of hosts: a table (a long one);
-#                        KHEADERS=PATH KIMAGE=PATH: on the kernel that they name
+#   make test-hosts      the module from the object on the kernels of hosts, also with the real
+#                        driver: a table (a long one). KHEADERS=PATH KIMAGE=PATH: on the
+#                        kernel that they name
 #   make test-debian13   a Debian 13 host with the real driver, from installation to removal (a long
 #                        one)
 #   make test-debug      the same machine with KASAN, lockdep and kmemleak (a long one)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """hosts.py [--again] [--write] [SERIES ...]: the module as hosts build it, from the object by gcc
-and headers alone (dist/object), on stock kernels of Debian's: SERIES, or those of KERNELS. If
+and headers alone (dist/object), on stock kernels of Debian's: SERIES, or those of KERNELS. It runs
+on the stand-in driver, and on the real one (tests/driver), which is compiled for each kernel. If
 KHEADERS and KIMAGE name a kernel (tests/vm/path-kernel.sh), it is that one; its SERIES is `path`.
 Prints a table with a line for each kernel. --write puts it into docs/support.md, and a short form
 into README.md.
@@ -20,7 +21,7 @@ from pathlib import Path
 import floors
 
 KERNELS = ("6.1", "6.12", "6.18", "7.0", "7.2", "newest")
-# Steps of the test machine, as floors.py has them for the stock kernel, and their columns.
+# Steps of floors.py's for the stock kernel, and their columns.
 STEPS = {
     "suite": "suite",
     "attacks": "attacks",
@@ -32,6 +33,8 @@ STEPS = {
     "replays": "replays",
     "container engines": "engines",
     "package": "package",
+    "real driver: suite and attacks": "real driver: suite",
+    "real driver: programs": "real driver: programs",
 }
 # The package is always tried on this kernel, and on one more.
 PACKAGED = "7.2"
@@ -54,7 +57,7 @@ def of_kernel(command, kernel):
 def steps(kernel):
     """The steps of a kernel: the one that builds the module for it, and by their columns those that
     run on it."""
-    found = {step.name: step.command for step in floors.VM if step.name in STEPS}
+    found = {step.name: step.command for step in floors.VM + floors.DRIVER if step.name in STEPS}
     if missing := set(STEPS) - set(found):
         sys.exit(f"hosts.py: floors.py has no step {', '.join(sorted(missing))}")
     build = floors.Step(f"module for {kernel}", of_kernel(BUILD, kernel))
