@@ -134,6 +134,26 @@ less=$(($(told before 2) - $(told after 2)))
 check "as much less is free as the limit is lower" is $less $((3 << 30))
 check "a new program is told the lower limit" run inside a cuda-check --total $((3 << 30)) memory
 check "nothing is left" within 10 idle a
+
+# ---- managed memory beyond the limit
+# MiB of the GPU that are in use, as the host is told by the driver, which counts what UVM has.
+used() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits; }
+check "an instance for managed memory is made" run cgpuctl inst create m --gpu 0 --mem 1GiB
+before=$(used)
+inside m cuda-check --managed-beyond 256 \
+	"touch $out/full; until [ -e $out/seen ]; do sleep 0.2; done" >"$out/m.cuda" 2>&1 &
+working=$!
+check "a program has more managed memory than its limit" within 200 test -e "$out/full"
+more=$(($(used) - before))
+touch "$out/seen"
+check "the GPU has no more of it than the limit" [ $more -le 1024 ]
+check "and not much less" [ $more -ge 512 ]
+check "the rest is spilled" [ "$(value m memory_spilled_bytes)" -ge $((200 << 20)) ]
+wait $working
+cp "$out/m.cuda" "$out/said"
+check "all of its bytes are right" says "managed: all marks are there"
+check "nothing is left" within 10 idle m
+check "instances go" run cgpuctl inst destroy m
 nvrm_lines >"$out/instance.nvrm"
 no_other_lines() {
 	# Twice there: what is left alone is the instance's.

@@ -8,15 +8,17 @@
 //! says before it, after it, and when another context was made since: `before: FREE of TOTAL` and
 //! so on. `--broken-by COMMAND` runs one that makes the context's channel fail: the context must
 //! work before it, and say so after it. `--fill MIB COMMAND...` takes pieces of memory until there
-//! is no more, before each of the commands. `--work MICROSECONDS SECONDS` keeps the GPU busy with
-//! kernels of that length, if it is one whose kernels take as long as they say
-//! (tests/gpu_emulator), and prints `ended: N` again and again, how many have ended. `--peer` is
-//! for itself: the other process of the cases in `sharing`.
+//! is no more, before each of the commands. `--managed-beyond MIB COMMAND` takes so much more
+//! managed memory than the GPU has free, brings it there, and checks it after the command. `--work
+//! MICROSECONDS SECONDS` keeps the GPU busy with kernels of that length, if it is one whose kernels
+//! take as long as they say (tests/gpu_emulator), and prints `ended: N` again and again, how many
+//! have ended. `--peer` is for itself: the other process of the cases in `sharing`.
 //!
 //! A GPU that does not answer makes a call of libcuda's wait for ever. Then the case and all after
 //! it have failed, and the program ends.
 
 mod api;
+mod beyond;
 mod cases;
 mod command;
 mod device;
@@ -37,7 +39,7 @@ use std::{
 
 use api::{Cuda, CudaError};
 use cases::{Case, CASES};
-use command::shell;
+use command::only_shell;
 use device::{pattern, Context, Memory};
 
 /// A case that takes longer than this hangs. The emulated machine is slow, and may have to share a
@@ -135,14 +137,6 @@ fn run(wanted: &Wanted) -> Result<usize, String> {
     Ok(all - passed)
 }
 
-/// The only word: a command for the shell.
-fn only(words: &[String]) -> Result<&str, String> {
-    match words {
-        [command] => Ok(command),
-        _ => Err("one command is wanted".into()),
-    }
-}
-
 /// Runs a command in the midst of a program, and says what the program is told of memory.
 fn around(command: &[String]) -> Result<(), String> {
     let cuda = Cuda::load()?;
@@ -155,7 +149,7 @@ fn around(command: &[String]) -> Result<(), String> {
         Ok(())
     };
     tell("before")?;
-    shell(only(command)?)?;
+    only_shell(command)?;
     tell("after")?;
     // Another context does not make it know another size.
     Context::new(&cuda, 0)?.end()?;
@@ -181,7 +175,7 @@ fn broken_by(command: &[String]) -> Result<(), String> {
         cuda.context_synchronize()
     };
     copy()?;
-    shell(only(command)?)?;
+    only_shell(command)?;
     let end = Instant::now() + TOLD_WITHIN;
     let error = loop {
         match copy() {
@@ -208,6 +202,7 @@ fn main() -> ExitCode {
         Some("--around") => around(&words[1..]).map(|()| 0),
         Some("--broken-by") => broken_by(&words[1..]).map(|()| 0),
         Some("--fill") => fill::run(&words[1..]).map(|()| 0),
+        Some("--managed-beyond") => beyond::run(&words[1..]).map(|()| 0),
         Some("--work") => work::run(&words[1..]).map(|()| 0),
         Some("--peer") => peer::run(&words[1..]).map(|()| 0),
         _ => Wanted::parse(&words).and_then(|wanted| run(&wanted)),
