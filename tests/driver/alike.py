@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """alike.py [--self-test]: asks the stand-in, NVIDIA's driver and an instance on that driver the
 same questions (standin-check, cgpu-gpu ask), and compares what they answer: the stand-in with the
-driver, the instance with the driver, and the driver with what a real GPU answered to cgpu-gpu ask
-(h100.txt). A difference that is not listed has failed, and so has one that is listed
-and is no more. The lists are differences.txt, differences-instance.txt and differences-h100.txt."""
+driver, the instance with the driver, and the driver with what real GPUs answered to cgpu-gpu ask
+(h100.txt, h200.txt). A difference that is not listed has failed, and so has one that is listed and
+is no more. The lists are differences.txt and differences-*.txt."""
 
 import os
 import re
@@ -26,18 +26,20 @@ cgpuctl inst destroy pair --gpu 0,1 >&2
 """
 
 
-# The memory of an H100 and what the stand-in calls it: as the card had that was asked.
-MEMORY_MIB = "81559"
+# The memory of an H100 and what the stand-in calls it: as the card had that was asked. And that of
+# the H200.
+H100_MIB = "81559"
+H200_MIB = "143771"
 MODEL = ["--fake", "model=h100"]
 
 
-def asked(driver, script, load="driver"):
+def asked(driver, script, load="driver", memory=H100_MIB):
     """A driver's answers, as text."""
     options = ["--driver", driver, "--gpus", "2", "--load", load, "--limit", "600"]
     options += MODEL if driver == "stand-in" else []
     files = ["--file", HERE / "programs.sh", "--name", f"answers of {driver}"]
     command = [HERE.parent / "vm/run.sh", "--no-build", *files, *options, "--", "sh", "-c", script]
-    settings = {**os.environ, "REAL_MEMORY": MEMORY_MIB}
+    settings = {**os.environ, "REAL_MEMORY": memory}
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=settings)
     return run.stdout
 
@@ -119,12 +121,14 @@ def main(words):
     stand_in = answers(asked("stand-in", ASK))
     real = answers(asked("real", ASK))
     instance = answers(asked("real", ASK_INSTANCE, "driver module"))
-    card = answers((HERE / "h100.txt").read_text())
+    larger = answers(asked("real", OPEN + "cgpu-gpu ask", memory=H200_MIB))
+    h100, h200 = (answers((HERE / f"{card}.txt").read_text()) for card in ("h100", "h200"))
     passed = failed = 0
     for ours, theirs, name in (
         (stand_in, real, "differences.txt"),
         (instance, real, "differences-instance.txt"),
-        (card, {question: real.get(question, "-") for question in card}, "differences-h100.txt"),
+        (h100, {question: real.get(question, "-") for question in h100}, "differences-h100.txt"),
+        (h200, larger, "differences-h200.txt"),
     ):
         explained = known((HERE / name).read_text())
         for is_right, what in verdicts(ours, theirs, explained):
