@@ -86,15 +86,7 @@ static ORDINARY: ClassRules = PLAIN;
 /// devices do. One without parameters could not be told so, and no program makes it. Another client
 /// has to be one that the accounting lets it share with (policy/forest/sharing.rs).
 static DEVICE: ClassRules = ClassRules {
-    check: |_, _, params| {
-        if !params.is_empty() {
-            return Ok(());
-        }
-        Err(Stop::refused(
-            NvStatus::NV_ERR_INVALID_ARGUMENT,
-            Reason::Parameters,
-        ))
-    },
+    check: |_, _, params| allowed_if(!params.is_empty(), NvStatus::NV_ERR_INVALID_ARGUMENT),
     keep: |request, params| match nv0080::H_CLIENT_SHARE.get(params) {
         Some(0) => KeptField::ClientShare(request.client),
         _ => KeptField::Nothing,
@@ -164,13 +156,10 @@ static VA_SPACE: ClassRules = ClassRules {
     check: |_, _, params| {
         let (index, flags) = (get(vaspace::INDEX, params)?, get(vaspace::FLAGS, params)?);
         let is_own = matches!(index, VA_SPACE_NEW | VA_SPACE_OF_DEVICE);
-        if is_own && flags & !VA_SPACE_FLAGS == 0 {
-            return Ok(());
-        }
-        Err(Stop::refused(
+        allowed_if(
+            is_own && flags & !VA_SPACE_FLAGS == 0,
             NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS,
-            Reason::Parameters,
-        ))
+        )
     },
     complete: |request, params| {
         request.tables = params::address_space_tables(params);
@@ -193,13 +182,10 @@ const VA_SPACE_FLAGS: u32 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 6 | 1 << 8;
 static CHANNEL: ClassRules = ClassRules {
     check: |_, _, params| {
         no_notes(&[channel::H_OBJECT_ECC_ERROR], params)?;
-        if channel::FLAGS.get(params).unwrap_or(0) & !CHANNEL_FLAGS == 0 {
-            return Ok(());
-        }
-        Err(Stop::refused(
+        allowed_if(
+            channel::FLAGS.get(params).unwrap_or(0) & !CHANNEL_FLAGS == 0,
             NvStatus::NV_ERR_INVALID_ARGUMENT,
-            Reason::Parameters,
-        ))
+        )
     },
     complete: |request, params| {
         request.engine = Some(params::engine(request.kind, params).unwrap_or(0));
@@ -245,13 +231,10 @@ static PEER_MEMORY: ClassRules = ClassRules {
         ];
         let is_zero = |field: &Field<u32>| field.get(params).unwrap_or(0) == 0;
         let chooses = nv503b::MAILBOX_BAR1_ADDR.get(params).unwrap_or(0) != 0;
-        if !chooses && words.iter().all(is_zero) {
-            return Ok(());
-        }
-        Err(Stop::refused(
+        allowed_if(
+            !chooses && words.iter().all(is_zero),
             NvStatus::NV_ERR_INVALID_ARGUMENT,
-            Reason::Parameters,
-        ))
+        )
     },
     ..PLAIN
 };
@@ -462,6 +445,15 @@ impl ClassRules {
     }
 }
 
+/// Refuses parameters that no container's may be, with this status.
+fn allowed_if(is_allowed: bool, status: NvStatus) -> Result<(), Stop> {
+    if is_allowed {
+        Ok(())
+    } else {
+        Err(Stop::refused(status, Reason::Parameters))
+    }
+}
+
 /// The object that a field names, which the driver will look up.
 pub(super) fn named(field: Field<u32>, params: &[u8]) -> Option<ObjectHandle> {
     let handle = field.get(params)?;
@@ -502,13 +494,10 @@ fn withheld(_: &Alloc, params: &[u8]) -> KeptField {
 /// (`_pmaEvictContiguous()`, phys_mem_allocator.c), and by its answer tells where others have
 /// memory. No recorded program chooses.
 pub(super) fn check_place(flags: u32) -> Result<(), Stop> {
-    if flags & memory::FLAGS_PLACED == 0 {
-        return Ok(());
-    }
-    Err(Stop::refused(
+    allowed_if(
+        flags & memory::FLAGS_PLACED == 0,
         NvStatus::NV_ERR_INVALID_ARGUMENT,
-        Reason::Parameters,
-    ))
+    )
 }
 
 /// Refuses a range of addresses that reads as zeros, unless it is for graphics.
@@ -516,13 +505,10 @@ pub(super) fn check_place(flags: u32) -> Result<(), Stop> {
 /// The driver keeps such a range's page tables after its end, until something else happens in its
 /// address space (seen on an H200). No accounting has them. Nothing but graphics needs such ranges.
 pub(super) fn check_range(capabilities: Capabilities, flags: u32) -> Result<(), Stop> {
-    if flags & memory::FLAGS_SPARSE == 0 || capabilities.meets(GRAPHICS) {
-        return Ok(());
-    }
-    Err(Stop::refused(
+    allowed_if(
+        flags & memory::FLAGS_SPARSE == 0 || capabilities.meets(GRAPHICS),
         NvStatus::NV_ERR_NOT_SUPPORTED,
-        Reason::Parameters,
-    ))
+    )
 }
 
 /// Bytes of the page tables that the driver makes for a range of addresses. It makes them at once,
