@@ -104,23 +104,31 @@ class Tables:
             size = re.search(r"pub const SIZE: usize = (\d+);", body)
             sizes[name] = {"SIZE": int(size[1])} if size else {}
         text = read("escape.rs")
+        rows = re.findall(
+            r'^    \w+ = (\w+) "(NV_ESC_\w+)"\s+(\w+)\(([^;]*)\);', text, flags=re.M
+        )
         found = {}
-        row = r'^    (\w+) = (\w+) "NV_ESC_\w+"\s+'
-        for name, number, listed, devices, only in re.findall(
-            row + r"entry\(\s*&\[([^\]]*)\],\s*(\w+),\s*\w+,?\s*\)(?:\s*\.only\(([\w.()]+)\))?;",
-            text,
-            flags=re.M,
-        ):
-            of = [sizes[a][b] for a, b in re.findall(r"(\w+)::(\w+)", listed)]
-            of += [int(n) for n in re.findall(r"\b\d+\b", listed)]
-            caps = capabilities(only or "BASE")
+        for number, name, rule, arguments in rows:
+            if rule == "refused":
+                continue
+            of = [sizes[a][b] for a, b in re.findall(r"(\w+)::(\w*SIZE)\b", arguments)]
+            # Numbers in a list, and the one list that has a name.
+            of += [int(n) for n in re.findall(r"(?<=[\[ ])\d+\b", arguments)]
+            if "nvos::DMA_BUF_SIZES" in arguments:
+                listed = re.search(r"DMA_BUF_SIZES: \[usize; \d+\] = \[(.+)\];", read("nvos.rs"))
+                of = [int(n) for n in listed[1].split(",")]
+            assert of, name
+            if rule == "records":
+                takes = lambda size, record=of[0]: size > 0 and size % record == 0
+                found[int(number, 0)] = (name, takes, "Control", SETS)
+                continue
+            devices = re.search(r"\b(Control|Gpu|Both)\b", arguments)[1]
+            only = re.search(r"\.only\((.+)", arguments)
+            caps = capabilities(only[1] if only else "BASE")
             found[int(number, 0)] = (name, lambda size, of=of: size in of, devices, caps)
-        for name, number, a, b in re.findall(
-            row + r"records\((\w+)::(\w+)\);", text, flags=re.M
-        ):
-            record = sizes[a][b]
-            takes = lambda size, record=record: size > 0 and size % record == 0
-            found[int(number, 0)] = (name, takes, "Control", SETS)
+        refused = [rule for _, _, rule, _ in rows].count("refused")
+        names = len(re.findall(r'^    \w+ = \w+ "NV_ESC_', text, flags=re.M))
+        assert len(found) + refused == names, (len(found), refused, names)
         return found
 
 
