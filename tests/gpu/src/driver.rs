@@ -5,16 +5,17 @@
 use crate::sys;
 use cgpu_km::{
     nvidia::{
+        asked,
         escape::Escape,
         fb,
         handle::ControlCmd,
         nvos::{self, card_info, nvos54, nvos64, version, Card},
-        params::{self, gid_info, id_info, nv0080, perf_boost},
+        params::{self, arch_info, fifo_info, gid_info, id_info, nv0080, perf_boost},
         rmapi,
         tables::Tables,
         version::{Branch, DriverVersion},
     },
-    policy::BoostCall,
+    policy::{channel_limit::Engines, BoostCall},
 };
 use std::{
     fmt,
@@ -32,8 +33,6 @@ const VERSION_QUERY: u32 = 0x32;
 const NV01_ROOT: u32 = 0x0000;
 const NV01_DEVICE_0: u32 = 0x0080;
 const NV20_SUBDEVICE_0: u32 = 0x2080;
-const GPU_GET_ID_INFO: u32 = 0x0000_0202;
-const GPU_GET_GID_INFO: u32 = 0x2080_014a;
 /// Handles of a probe's objects. Any number but 0 and the client's will do.
 const DEVICE: u32 = 0xc690_0080;
 const SUBDEVICE: u32 = 0xc690_2080;
@@ -52,6 +51,10 @@ pub struct GpuFacts {
     pub memory_bytes: u64,
     /// Its UUID, as UVM has it.
     pub uuid: [u8; 16],
+    /// Its family, `NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_*`.
+    pub architecture: u32,
+    /// How its engines share its runlists.
+    pub engines: Engines,
     /// Its entry in the answer to `NV_ESC_CARD_INFO`.
     pub card: Card,
 }
@@ -410,14 +413,26 @@ impl<'a> Rm<'a> {
         let _file = open(&format!("/dev/nvidia{minor}"))?;
         let mut ids = [0; id_info::SIZE];
         id_info::GPU_ID.set(&mut ids, gpu_id);
-        self.control(self.client, GPU_GET_ID_INFO, &mut ids)?;
+        self.control(self.client, asked::GPU_GET_ID_INFO.0, &mut ids)?;
         let device_instance = id_info::DEVICE_INSTANCE.get(&ids).unwrap_or_default();
         self.device(device_instance)?;
         let memory_bytes = self.memory(fb::index::TOTAL_RAM_SIZE)?;
         let mut gid = [0; gid_info::SIZE];
         gid_info::FLAGS.set(&mut gid, params::GID_BINARY);
-        self.control(SUBDEVICE, GPU_GET_GID_INFO, &mut gid)?;
+        self.control(SUBDEVICE, asked::GPU_GET_GID_INFO.0, &mut gid)?;
         let uuid = gid.get(gid_info::DATA).and_then(|data| data.first_chunk());
+        let mut arch = [0; arch_info::SIZE];
+        self.control(SUBDEVICE, asked::MC_GET_ARCH_INFO.0, &mut arch)?;
+        let architecture = arch_info::ARCHITECTURE.get(&arch).unwrap_or_default();
+        let mut fifo = vec![0; fifo_info::SIZE];
+        fifo_info::FIFO_INFO_TBL_SIZE.set(&mut fifo, 1);
+        fb::INDEX.set(
+            &mut fifo[fifo_info::FIFO_INFO_TBL..],
+            asked::INFO_PER_RUNLIST,
+        );
+        self.control(SUBDEVICE, asked::FIFO_GET_INFO.0, &mut fifo)?;
+        let told = fb::DATA.get(&fifo[fifo_info::FIFO_INFO_TBL..]);
+        let engines = Engines::of(architecture, told.is_some_and(|told| told != 0));
         let mut free = [0; nvos::nvos00::SIZE];
         nvos::nvos00::H_ROOT.set(&mut free, self.client);
         nvos::nvos00::H_OBJECT_OLD.set(&mut free, DEVICE);
@@ -428,6 +443,8 @@ impl<'a> Rm<'a> {
             device_instance,
             memory_bytes,
             uuid: uuid.copied().unwrap_or_default(),
+            architecture,
+            engines,
             card: *card,
         })
     }

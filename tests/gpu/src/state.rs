@@ -15,7 +15,7 @@ use std::{
 
 use cgpu_km::{
     nvidia::{nvos::card_info, tables::Tables, version::Branch},
-    policy::{Accounting, FileId, GpuId},
+    policy::{channel_limit::Engines, Accounting, ContextCost, FileId, GpuId},
     proxy::Role,
 };
 
@@ -57,6 +57,8 @@ impl Gpu {
             device_instance: 0,
             memory_bytes,
             uuid: [0; 16],
+            architecture: 0,
+            engines: Engines::of(0, false),
             card: [0; card_info::SIZE],
         };
         let limit_bytes = memory_bytes;
@@ -179,9 +181,15 @@ impl State {
             unsafe { (*state.gpus.get())[place] = *gpu };
             state.gpu_count.fetch_add(1, Ordering::Relaxed);
             let id = GpuId(gpu.facts.device_instance);
-            state
-                .with_accounting(|accounting| accounting.add_share(id, gpu.limit_bytes))
-                .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+            let cost = ContextCost::of(gpu.facts.architecture);
+            let is_added = state.with_accounting(|accounting| {
+                accounting.add_share(id, gpu.limit_bytes).is_ok()
+                    && accounting.set_context_cost(id, cost).is_ok()
+                    && accounting.set_engines(id, gpu.facts.engines).is_ok()
+            });
+            if !is_added {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
         }
         state.magic.store(MAGIC, Ordering::Release);
         Ok(state)
