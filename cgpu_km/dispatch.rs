@@ -54,7 +54,8 @@ use crate::{
         TenantFile,
         TenantNode,
         Unbalanced, //
-    }, //
+    },
+    store::Exhausted, //
 };
 use core::ops::Range;
 use kernel::prelude::*;
@@ -141,6 +142,10 @@ impl<C> Host for TenantCall<'_, C> {
 
     fn has_doorbell(&self, gpu: GpuId) -> bool {
         self.tenant.has_doorbell(gpu)
+    }
+
+    fn expect_channel(&mut self, gpu: GpuId) -> Result<(), Exhausted> {
+        self.tenant.expect_channel(gpu)
     }
 
     /// The clock by which the GPU's thread looks.

@@ -239,31 +239,28 @@ impl Conductor {
                 process,
             }),
         };
-        let made = change.what != ChannelEvent::Gone;
-        let noted = if made {
-            self.note_channel(event)
-        } else {
-            self.scheduler().event(now(), event)
-        };
-        if noted.is_err() {
-            pr_warn!("no memory for a new channel in the scheduler: its weight does not hold\n");
-        }
+        // There is room for a new channel: it was expected, before the driver was asked for it.
+        let _ = self.scheduler().event(now(), event);
         // A new channel is on: the thread looks whether it may be.
-        if made {
+        if change.what != ChannelEvent::Gone {
             self.alarm.ring();
         }
     }
 
-    /// Notes a new channel. Its memory is made without the scheduler's lock, and charged to nobody:
-    /// who waits for memory with the lock held would keep the GPU from all. There is no more of it
-    /// than the GPU has channels.
-    fn note_channel(&self, event: Event) -> Result<(), Exhausted> {
+    /// An instance is about to have so many channels and groups: makes room, so that each can be
+    /// noted once the driver has made it. The memory is made without the scheduler's lock, and
+    /// charged to nobody: a task that waits for memory with the lock held would keep the GPU from
+    /// all. There is at most twice as much of it as the limits of channels allow.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory.
+    pub fn expect_channels(&self, id: InstanceId, channels: usize) -> Result<(), Exhausted> {
         loop {
-            let mut scheduler = self.scheduler();
-            let Some(wanted) = scheduler.room_wanted() else {
-                return scheduler.event(now(), event);
+            let wanted = self.scheduler().expect_channels(id, channels);
+            let Some(wanted) = wanted else {
+                return Ok(());
             };
-            drop(scheduler);
             let room = Room::of(wanted)?;
             let former = self.scheduler().move_to(room);
             drop(former);

@@ -212,6 +212,11 @@ impl Accounting {
         }
     }
 
+    /// Channels and channel groups that are asked for or there, on all of its GPUs.
+    pub fn scheduled_objects(&self) -> usize {
+        self.forest.channels.objects()
+    }
+
     /// A client that is gone, in the driver too, and was not taken yet. To be taken whenever the
     /// accounting was changed, before it is let go; a test that takes none loses those for which
     /// there is no room.

@@ -95,6 +95,11 @@ impl Journal {
         lower(&mut self.objects, 1);
     }
 
+    /// Objects that are asked for or there.
+    pub(super) fn objects(&self) -> usize {
+        self.objects
+    }
+
     /// Notes a change of an object that was asked for.
     pub(super) fn note(&mut self, change: Noted) {
         if self.noted.len() < self.room {

@@ -185,7 +185,7 @@ fn admit(
     let ticket = charge(call, request, around, params)?;
     let checked = match request.kind {
         Kind::Event => events::check(call, request, params),
-        Kind::Channel => notes::check(call, request),
+        Kind::Channel => notes::check(call, request).and_then(|()| expect_channel(call, around)),
         _ => Ok(()),
     };
     if let Err(refused) = checked {
@@ -193,6 +193,14 @@ fn admit(
         return Err(refused);
     }
     Ok(ticket)
+}
+
+/// Makes room in the scheduler for a channel that was charged.
+fn expect_channel(call: &mut impl Call, around: &Surroundings) -> Result<(), Stop> {
+    match around.gpu {
+        Some(gpu) => Ok(call.expect_channel(gpu)?),
+        None => Ok(()),
+    }
 }
 
 /// The content of both envelopes.

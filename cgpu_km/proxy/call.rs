@@ -116,6 +116,17 @@ pub trait Host {
         false
     }
 
+    /// The driver is about to make a channel on one of the tenant's GPUs; the accounting has it
+    /// already. Makes room to schedule it. A channel that cannot be noted once it is there could
+    /// not be switched off.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory.
+    fn expect_channel(&mut self, _gpu: GpuId) -> Result<(), Exhausted> {
+        Ok(())
+    }
+
     /// Ends what a file shows that is [in reach](Call::keep_in_reach): no page of it is in any
     /// process's memory afterwards, and none can come. Nothing happens if the file is closed.
     fn end_mappings(&mut self, file: FileId);

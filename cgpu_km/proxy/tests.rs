@@ -39,6 +39,7 @@ use crate::{
         ProcessId,
         Reason, //
     },
+    store::Exhausted,
     whole::whole, //
 };
 use proptest::prelude::*;
@@ -107,6 +108,8 @@ struct Program {
     uptime_s: u64,
     /// Whether there is a doorbell that is nobody's.
     has_doorbell: bool,
+    /// For how many channels more the scheduler has room.
+    channel_room: u32,
     /// Calls that the driver has refused.
     refused: u32,
     /// A block of memory that cannot be written.
@@ -140,6 +143,7 @@ impl Program {
             cards: Vec::new(),
             uptime_s: 1000,
             has_doorbell: false,
+            channel_room: u32::MAX,
             refused: 0,
             read_only: None,
             shown: Vec::new(),
@@ -182,6 +186,12 @@ impl Host for Program {
 
     fn has_doorbell(&self, gpu: GpuId) -> bool {
         self.has_doorbell && gpu == GPU
+    }
+
+    fn expect_channel(&mut self, gpu: GpuId) -> Result<(), Exhausted> {
+        assert_eq!(gpu, GPU);
+        self.channel_room = self.channel_room.checked_sub(1).ok_or(Exhausted)?;
+        Ok(())
     }
 
     fn uptime_s(&self) -> u64 {

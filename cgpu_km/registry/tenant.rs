@@ -58,6 +58,7 @@ use crate::{
         GpuSize, //
     },
     proxy::ClientUse,
+    store::Exhausted,
     uapi::{
         Cause,
         Name,
@@ -428,6 +429,25 @@ impl Tenant {
         let state = self.state.lock();
         let share = state.shares.iter().find(|share| share.gpu.id() == gpu)?;
         share.gpu.conductor().driver()
+    }
+
+    /// A program of its is about to have the driver make a channel on this GPU, and the accounting
+    /// has it already: makes room for it in the scheduler.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory.
+    pub fn expect_channel(&self, gpu: GpuId) -> Result<(), Exhausted> {
+        let state = self.state.lock();
+        let share = state.shares.iter().find(|share| share.gpu.id() == gpu);
+        // Without a share there is no channel to schedule.
+        let Some(share) = share else {
+            return Ok(());
+        };
+        let (device, id) = (share.gpu.clone(), InstanceId(share.instance));
+        let objects = state.accounting.scheduled_objects();
+        drop(state);
+        device.conductor().expect_channels(id, objects)
     }
 
     /// Whether this one of its GPUs has a doorbell that is nobody's.

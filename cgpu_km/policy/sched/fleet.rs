@@ -183,18 +183,34 @@ impl Fleet {
         retain(&mut self.channels, |c| c.owner != id);
     }
 
-    /// For how many channels there is to be room so that one more can be noted without memory;
-    /// `None`: it can.
-    pub(super) fn room_wanted(&self) -> Option<usize> {
-        let is_full = self.groups.room() == 0 || self.channels.room() == 0;
-        let most = self.groups.len().max(self.channels.len());
-        is_full.then(|| most.saturating_mul(2).max(FIRST_ROOM))
+    /// An instance is about to have so many channels, and at most as many groups. `None`: all that
+    /// were expected, of all instances, can be noted without memory. Otherwise for how many there
+    /// has to be room before this is asked again.
+    pub(super) fn expect_channels(&mut self, id: InstanceId, channels: usize) -> Option<usize> {
+        let capacity = self.capacity();
+        let rooms = self.instances.iter().filter(|i| i.id != id).map(|i| i.room);
+        let others = rooms.fold(0, usize::saturating_add);
+        let instance = self.find_mut(id)?;
+        let own = instance.room.max(channels);
+        let all = others.saturating_add(own);
+        if all <= capacity {
+            instance.room = own;
+            return None;
+        }
+        Some(all.max(capacity.saturating_mul(2)).max(FIRST_ROOM))
+    }
+
+    /// For how many channels, each in a group of its own, there is room.
+    fn capacity(&self) -> usize {
+        let groups = self.groups.len().saturating_add(self.groups.room());
+        let channels = self.channels.len().saturating_add(self.channels.room());
+        groups.min(channels)
     }
 
     /// Moves all channels to a larger room, if it is one. Gives the other one back, to be dropped
     /// without a lock.
     pub(super) fn move_to(&mut self, mut room: Room) -> Room {
-        if room.groups.room() > self.groups.len() && room.channels.room() > self.channels.len() {
+        if room.groups.room().min(room.channels.room()) > self.capacity() {
             room.groups.take_all(&mut self.groups);
             room.channels.take_all(&mut self.channels);
             core::mem::swap(&mut room.groups, &mut self.groups);
@@ -203,7 +219,8 @@ impl Fleet {
         room
     }
 
-    /// Notes a channel, and its group if that is new.
+    /// Notes a channel, and its group if that is new. This takes no memory if the channel was
+    /// [expected](Self::expect_channels).
     pub(super) fn add_channel(&mut self, new: NewChannel) -> Result<(), Exhausted> {
         self.channels.reserve(1)?;
         if !self.groups.iter().any(|g| g.name == new.group) {

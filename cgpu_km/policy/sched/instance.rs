@@ -68,6 +68,8 @@ pub(super) struct SchedInstance {
     pub(super) balance: Balance,
     pub(super) lag: Lag,
     pub(super) trials: SliceTrials,
+    /// For how many channels, and as many groups, there is room: the most that it ever had.
+    pub(super) room: usize,
     pub(super) account: Account,
     pub(super) recent_use: RecentUse,
     /// The channels that should be on.
@@ -90,6 +92,7 @@ impl SchedInstance {
             balance: Balance::default(),
             lag: Lag::default(),
             trials: SliceTrials::default(),
+            room: 0,
             account: Account::default(),
             recent_use: RecentUse::default(),
             channels_on: ChannelsOn::All,

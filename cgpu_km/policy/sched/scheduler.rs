@@ -238,13 +238,16 @@ impl Scheduler {
         Ok(())
     }
 
-    /// For how many channels there is to be room so that a new one takes no memory; `None`: there
-    /// is.
-    pub fn room_wanted(&self) -> Option<usize> {
-        self.fleet.room_wanted()
+    /// An instance is about to have so many channels and groups in all. Asked before the driver
+    /// makes one, so that to note it takes no memory then.
+    ///
+    /// `None`: there is room. Otherwise for how many there is to be: the caller
+    /// [moves](Self::move_to) all to a [`Room`] for so many and asks again.
+    pub fn expect_channels(&mut self, id: InstanceId, channels: usize) -> Option<usize> {
+        self.fleet.expect_channels(id, channels)
     }
 
-    /// Moves its channels to a larger room, and gives the other one back.
+    /// Moves its channels to a larger room, if it is one. Gives the other one back.
     pub fn move_to(&mut self, room: Room) -> Room {
         self.fleet.move_to(room)
     }
@@ -253,7 +256,8 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// No memory was left to note a new channel. Nothing else fails.
+    /// No memory was left to note a new channel that was not
+    /// [expected](Self::expect_channels). Nothing else fails.
     pub fn event(&mut self, now: Nanos, event: Event) -> Result<(), Exhausted> {
         match event {
             Event::Channel(new) => self.fleet.add_channel(new)?,

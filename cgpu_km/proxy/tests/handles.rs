@@ -493,6 +493,27 @@ fn channel_errors_go_to_memory_or_nowhere() {
 }
 
 #[test]
+fn channel_without_room_is_not_made() {
+    let channel = |program: &mut Program, handle| {
+        program.seen.clear();
+        let outer = nvos64(CLIENT, DEVICE, handle, 0xc86f, PARAMS);
+        program.put(PARAMS, &[0; 368]);
+        let returned = program.try_call(&CONTROL, NV_ESC_RM_ALLOC, &outer);
+        (returned, program.seen.len())
+    };
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    program.channel_room = 1;
+    assert_eq!(channel(&mut program, 0x5c00_0030), (Ok(0), 1));
+    let before = program.accounting.share(GPU);
+    assert_eq!(channel(&mut program, 0x5c00_0031), (Err(Errno::ENOMEM), 0));
+    // Nothing of it is charged, and the handle is free.
+    assert_eq!(program.accounting.share(GPU), before);
+    program.channel_room = 1;
+    assert_eq!(channel(&mut program, 0x5c00_0031), (Ok(0), 1));
+}
+
+#[test]
 fn forged_memory_takes_no_errors() {
     const MEMORY: u32 = 0x5c00_0010;
     const NOT_FOUND: u32 = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;

@@ -2,7 +2,10 @@
 //! The calls that channels cost are bounded by the instance's limit of channels.
 
 use super::*;
-use crate::policy::channel_limit::default_limit;
+use crate::{
+    policy::channel_limit::default_limit,
+    store::failing, //
+};
 
 /// Runs two instances with so many channels each for three seconds. Returns the most calls that a
 /// turn from one to the other took, and the time that each was given.
@@ -195,4 +198,56 @@ fn native_leaves_slices_to_the_driver() {
     for group in [name(A, 1), name(A, 3)] {
         assert_eq!(last(group), Some(instance::DEFAULT_SLICE_US));
     }
+}
+
+/// A channel of the first instance, in a group of its own.
+fn channel(number: u32) -> Event {
+    Event::Channel(NewChannel {
+        instance: A,
+        group: name(A, number),
+        channel: name(A, number + 10_000),
+        engine: Engine::Other,
+        process: process(A),
+    })
+}
+
+/// Makes room for so many channels of an instance, as the module does.
+fn expect(sched: &mut Scheduler, id: InstanceId, channels: usize) {
+    while let Some(wanted) = sched.expect_channels(id, channels) {
+        let room = Room::of(wanted).expect("memory");
+        drop(sched.move_to(room));
+    }
+}
+
+#[test]
+fn expected_channels_take_no_memory() {
+    let mut bench = Bench::of_two([1, 1]);
+    // The two channels that the bench has made were not expected.
+    expect(&mut bench.sched, A, 202);
+    expect(&mut bench.sched, B, 301);
+    let (noted, failed) = failing::after(0, || {
+        (1..=200).all(|number| bench.sched.event(bench.now, channel(number)).is_ok())
+    });
+    assert!(noted && !failed);
+}
+
+#[test]
+fn smaller_room_takes_no_larger_ones_place() {
+    let mut bench = Bench::of_two([1, 1]);
+    let small = bench.sched.expect_channels(A, 100).expect("no room yet");
+    let small = Room::of(small).expect("memory");
+    expect(&mut bench.sched, B, 900);
+    drop(bench.sched.move_to(small));
+    assert_eq!(bench.sched.expect_channels(B, 900), None);
+}
+
+#[test]
+fn removed_instances_leave_their_room() {
+    let mut bench = Bench::of_two([1, 1]);
+    expect(&mut bench.sched, A, 500);
+    assert!(bench.sched.expect_channels(B, 600).is_some());
+    bench.sched.remove(bench.now, A);
+    assert_eq!(bench.sched.expect_channels(B, 400), None);
+    // Nobody is left to be scheduled.
+    assert_eq!(bench.sched.expect_channels(A, 10_000), None);
 }
