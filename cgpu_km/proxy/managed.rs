@@ -172,7 +172,7 @@ impl Wanted {
 /// `UVM_MIGRATE`. If it has a semaphore, the module writes that when the memory has been moved.
 fn migrate(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
     let Some(later) = LaterSemaphore::take(request)? else {
-        return touch_pieces(call, request, UvmWish::Migrate);
+        return migrate_in_pieces(call, request);
     };
     let returned = later.run(call, request);
     later.put(request)?;
@@ -181,6 +181,47 @@ fn migrate(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop>
         return Err(Stop::status(NvStatus::NV_ERR_INVALID_ADDRESS));
     }
     Ok(returned)
+}
+
+/// Bytes that one call of the driver moves: at 10 GiB/s it takes 6 ms.
+const MIGRATED_AT_ONCE: u64 = 64 << 20;
+/// Calls of the driver for one of the program's. Above 64 GiB each moves more.
+const MOST_PIECES: u64 = 1024;
+
+/// Moves what the call names, a piece at a time.
+///
+/// A call that lasts as long as its migration holds the lock of the address space all the while
+/// (`uvm_api_migrate()`, uvm_migrate.c). A thread that waits to change the address space, and the
+/// driver's service of GPU faults behind it, would wait as long.
+fn migrate_in_pieces(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
+    use uvm::migrate::{
+        BASE,
+        LENGTH, //
+    };
+    let range = request.range()?;
+    let Some(end) = range.base.checked_add(range.length) else {
+        return touch_pieces(call, request, UvmWish::Migrate);
+    };
+    let piece = (range.length / MOST_PIECES).max(1);
+    let piece = piece.next_multiple_of(MIGRATED_AT_ONCE);
+    let mut base = range.base;
+    let returned = loop {
+        // Ends where blocks of the driver's end, of 2 MiB.
+        let next = (base & !(MIGRATED_AT_ONCE - 1))
+            .saturating_add(piece)
+            .min(end);
+        set(BASE, request.bytes, base)?;
+        set(LENGTH, request.bytes, next - base)?;
+        let returned = touch_pieces(call, request, UvmWish::Migrate);
+        base = next;
+        let has_worked = returned.is_ok_and(|code| request.has_worked(Ok(code)));
+        if base == end || !has_worked {
+            break returned;
+        }
+    };
+    set(BASE, request.bytes, range.base)?;
+    set(LENGTH, request.bytes, range.length)?;
+    returned
 }
 
 /// The semaphore that tells a program when a migration is done that goes on after the call.
@@ -236,7 +277,7 @@ impl LaterSemaphore {
     /// alone (`uvm_api_migrate()`).
     fn run(&self, call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
         if request.range()?.length != 0 {
-            return touch_pieces(call, request, UvmWish::Migrate);
+            return migrate_in_pieces(call, request);
         }
         if !Wanted::read(request, UvmWish::Migrate)?.is_of(call) {
             return Err(Stop::status(NvStatus::NV_ERR_INVALID_DEVICE));

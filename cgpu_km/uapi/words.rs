@@ -133,7 +133,7 @@ words! {
         Events = 2, "events", "RM objects that are events.";
         Bar1 = 3, "bar1", "Bytes of the GPU's BAR1 that show memory to programs.";
         HostMemory = 4, "host_mem", "Bytes of the host's memory that the driver holds.";
-        Files = 5, "files", "Open files of the GPU's node, and of the tenant's other nodes.";
+        Files = 5, "files", "Open files of the GPU's node and the tenant's other nodes, and keys of events.";
         Mappings = 6, "mappings", "Mappings of the GPU's registers, children of fork included.";
         Exports = 7, "exports", "Objects behind descriptors, for other processes to take.";
     }

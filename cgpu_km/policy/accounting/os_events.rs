@@ -13,8 +13,9 @@ use crate::{
 };
 
 impl Accounting {
-    /// `NV_ESC_ALLOC_OS_EVENT` is about to make a key of a number, on a file. It counts as an
-    /// event.
+    /// `NV_ESC_ALLOC_OS_EVENT` is about to make a key of a number, on a file. It counts as an open
+    /// file. Not as an event: no interrupt looks at it, and a CUDA program has more keys than
+    /// events.
     ///
     /// # Errors
     ///
@@ -36,13 +37,13 @@ impl Accounting {
             None => {}
         }
         let ledgers = &mut self.accounts.ledgers;
-        if !ledgers.count(None, Limited::Events, 1) {
-            return Err(RefusalCause::LimitReached(Limited::Events));
+        if !ledgers.count(None, Limited::Files, 1) {
+            return Err(RefusalCause::LimitReached(Limited::Files));
         }
         let entered = self.os_events.insert(key, file);
         Ok(entered.inspect_err(|_| {
             let ledgers = &mut self.accounts.ledgers;
-            ledgers.uncount(None, Limited::Events, 1);
+            ledgers.uncount(None, Limited::Files, 1);
         })?)
     }
 
@@ -81,7 +82,7 @@ impl Accounting {
     fn forget_os_event(&mut self, key: u64) {
         if self.os_events.remove(key) {
             let ledgers = &mut self.accounts.ledgers;
-            ledgers.uncount(None, Limited::Events, 1);
+            ledgers.uncount(None, Limited::Files, 1);
         }
     }
 
@@ -89,7 +90,7 @@ impl Accounting {
     pub(super) fn close_os_events(&mut self, file: FileId) {
         while self.os_events.take_of(file) {
             let ledgers = &mut self.accounts.ledgers;
-            ledgers.uncount(None, Limited::Events, 1);
+            ledgers.uncount(None, Limited::Files, 1);
         }
     }
 }

@@ -215,7 +215,7 @@ fn mappings_for_the_kernel_take_bar1() {
 #[test]
 fn keys_of_events_count_until_they_are_gone() {
     let mut accounting = accounting(64 * MIB);
-    let set = accounting.set_limit_of(GPU, Limited::Events, Some(2));
+    let set = accounting.set_limit_of(GPU, Limited::Files, Some(2));
     assert_eq!(set, Ok(()));
     assert_eq!(accounting.begin_os_event(CLIENT, 5, FILE), Ok(()));
     let again = accounting.begin_os_event(CLIENT, 5, FILE);
@@ -227,7 +227,7 @@ fn keys_of_events_count_until_they_are_gone() {
     assert!(!accounting.begin_os_event_free(CLIENT, 5));
     accounting.end_os_event_free(CLIENT, 5, true);
     assert!(!accounting.begin_os_event_free(CLIENT, 5));
-    assert_eq!(used(&accounting, GPU, Limited::Events), 0);
+    assert_eq!(used(&accounting, GPU, Limited::Files), 0);
     // A key that the driver is said to have refused may exist, and may be asked for again.
     assert_eq!(accounting.begin_os_event(CLIENT, 5, FILE), Ok(()));
     accounting.end_os_event(CLIENT, 5, Some(false));
@@ -237,9 +237,9 @@ fn keys_of_events_count_until_they_are_gone() {
     assert_eq!(accounting.begin_os_event(CLIENT, 6, UVM), Ok(()));
     accounting.end_os_event(CLIENT, 6, Some(true));
     let third = accounting.begin_os_event(CLIENT, 7, FILE);
-    assert_eq!(third, refused(Limited::Events));
+    assert_eq!(third, refused(Limited::Files));
     accounting.close_file(UVM);
-    assert_eq!(used(&accounting, GPU, Limited::Events), 1);
+    assert_eq!(used(&accounting, GPU, Limited::Files), 1);
     assert_eq!(accounting.begin_os_event(CLIENT, 7, FILE), Ok(()));
     // A call that the driver did not get leaves nothing.
     accounting.end_os_event(CLIENT, 7, None);

@@ -285,6 +285,51 @@ fn migration_writes_its_semaphore_last() {
 }
 
 #[test]
+fn large_migrations_are_made_in_pieces() {
+    const PIECE: u64 = 32 * BLOCK;
+    let mut program = with_blocks(100);
+    // From half a piece before a border on.
+    let base = BASE.next_multiple_of(PIECE) + PIECE / 2;
+    assert!(map(&mut program, base, 90 * BLOCK, false));
+    program.seen.clear();
+    for uuid in [UUID, CPU] {
+        program.put(SEMAPHORE, &[0; 4]);
+        for (params, written) in [
+            (later(base, 90 * BLOCK, uuid), PAYLOAD),
+            (with_uuid(80, base, 90 * BLOCK, uuid), 0),
+        ] {
+            program.put(SEMAPHORE, &[0; 4]);
+            assert_eq!(program.call(&UVM, MIGRATE, &params, 72), 0);
+            assert_eq!(program.at(OUTER)[..52], params[..52], "the program's own");
+            assert_eq!(program.at(SEMAPHORE), written.to_ne_bytes());
+            let of = |seen: &Seen| (get64(&seen.parts[0], 0), get64(&seen.parts[0], 8));
+            let pieces: Vec<_> = program.seen.iter().map(of).collect();
+            let border = base + PIECE / 2;
+            assert_eq!(
+                pieces,
+                [
+                    (base, PIECE / 2),
+                    (border, PIECE),
+                    (border + PIECE, PIECE),
+                    (border + 2 * PIECE, 10 * BLOCK),
+                ]
+            );
+            program.seen.clear();
+        }
+    }
+    // A piece that the driver refuses is the last.
+    program.driver = Box::new(move |parts| {
+        if get64(parts[0].bytes, 0) > base {
+            put32(parts[0].bytes, 72, NvStatus::NV_ERR_INVALID_LIMIT.0);
+        }
+        0
+    });
+    let refused = migrate(&mut program, base, 90 * BLOCK, UUID);
+    assert_eq!(refused, NvStatus::NV_ERR_INVALID_LIMIT.0);
+    assert_eq!(program.seen.len(), 2);
+}
+
+#[test]
 fn semaphore_alone_does_not_reach_the_driver() {
     let mut program = with_spilled();
     program.put(SEMAPHORE, &[0; 8]);
