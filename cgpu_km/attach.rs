@@ -448,12 +448,13 @@ impl Rm<'_> {
             put_text(&mut facts.name, uapi::text(name));
         }
         let mut arch = [0; arch_info::SIZE];
-        if self
-            .control(SUBDEVICE, asked::MC_GET_ARCH_INFO.0, &mut arch)
-            .is_ok()
-        {
+        let told = self.control(SUBDEVICE, asked::MC_GET_ARCH_INFO.0, &mut arch);
+        if told.is_ok() {
             facts.architecture = arch_info::ARCHITECTURE.get(&arch).unwrap_or_default();
             facts.implementation = arch_info::IMPLEMENTATION.get(&arch).unwrap_or_default();
+        } else {
+            let minor = facts.minor;
+            pr_warn!("GPU {minor} tells no architecture: channels for copies count as contexts\n");
         }
         let mut info = KVec::from_elem(0, fifo_info::SIZE, GFP_KERNEL)?;
         let list = (fifo_info::FIFO_INFO_TBL_SIZE, fifo_info::FIFO_INFO_TBL);

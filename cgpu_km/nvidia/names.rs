@@ -122,3 +122,6 @@ pub const PROBED_FLAGS: Items<u32> = Items::at(
 );
 /// Of `GPU_GET_PID_INFO`: most entries (`NV2080_CTRL_GPU_GET_PID_INFO_MAX_COUNT`, ctrl2080gpu.h).
 pub const MOST_PID_INFOS: usize = 200;
+/// Of the same: what an entry asks for, the only thing that the driver knows
+/// (`NV2080_CTRL_GPU_PID_INFO_INDEX_VIDEO_MEMORY_USAGE`, ctrl2080gpu.h).
+pub const PID_INFO_VIDEO_MEMORY: u32 = 0;

@@ -2,10 +2,10 @@
 //! Names of the host's GPUs and processes: a tenant sees its own.
 //!
 //! The driver tells every client of all of them. A name that is not the tenant's is replaced,
-//! before the driver sees it, by a name that nothing has. The driver refuses or ignores that as its
-//! own rules say, and never writes what it would have told. The driver's own lists are filtered on
-//! the way back, whatever its status says: that is an output, which the program can have changed.
-//! Its records of GPUs are kept since a GPU was opened.
+//! before the driver sees it, by a name that nothing has; that of a process always. The driver
+//! refuses or ignores it as its own rules say, and never writes what it would have told. The
+//! driver's own lists are filtered on the way back, whatever its status says: that is an output,
+//! which the program can have changed. Its records of GPUs are kept since a GPU was opened.
 
 use super::{
     call::{
@@ -40,6 +40,7 @@ use crate::{
             probed_ids,
             GPU_ID_END, //
         },
+        status::NvStatus,
         wire::{
             Field,
             Items, //
@@ -51,6 +52,7 @@ use crate::{
     },
     store::List, //
 };
+use core::ops::Range;
 
 /// Bytes of an id of a GPU or a process.
 const ID_SIZE: usize = 4;
@@ -75,10 +77,13 @@ impl HiddenNames {
     }
 }
 
-/// The processes that a question was about.
+/// A question about processes, of which the driver gets another one.
 pub(super) struct HiddenProcesses {
-    all: HiddenNames,
-    /// The tenant's own, with the places of their entries.
+    /// How many entries it had.
+    count: u32,
+    /// The first one as it was.
+    first: [u8; pid_info::SIZE],
+    /// The tenant's own processes, with the places of their entries.
     own: List<(usize, ProcessId)>,
 }
 
@@ -101,32 +106,42 @@ pub(super) fn hide_gpus(
     Ok(hidden)
 }
 
-/// Hides the processes in a question about what they hold.
+/// Makes a question about a process that does not exist of a question about what processes hold.
 ///
-/// The tenant's own too. For each name of a program of its the driver looks at every object of the
-/// program's clients, anew for each of their devices, with the locks of all GPUs held
-/// (`gpuFindClientInfoWithPidIterator_IMPL()`, gpu_rmapi.c). A question has room for 200 names. The
-/// answers are the accounting's in any case ([`show_usage`]), and the driver's status is the same
-/// for a process that has nothing.
+/// The driver goes through all clients of the host for each of up to 200 names, with the locks of
+/// all GPUs held, and for one that it finds through every object of its clients
+/// (`gpuFindClientInfoWithPidIterator_IMPL()`, gpu_rmapi.c). What they hold comes from the
+/// accounting ([`show_usage`]), and the rest of an answer is the same for all processes.
 pub(super) fn hide_processes(
     call: &mut impl Call,
     params: &mut [u8],
 ) -> Result<HiddenProcesses, Errno> {
-    let mut all = HiddenNames(List::new());
     let mut own = List::new();
     let count = get(get_pid_info::PID_INFO_LIST_COUNT, params)?;
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
-    for index in 0..count.min(names::MOST_PID_INFOS) {
-        let base = get_pid_info::PID_INFO_LIST + index * pid_info::SIZE;
-        let Some(at) = pid_info::PID.within(base) else {
-            break;
-        };
-        if let Some(process) = own_process(call, get(at, params)?) {
+    for base in entries(count) {
+        let entry = params.get(base..).filter(|entry| asks_for_memory(entry));
+        let process = entry.and_then(|entry| pid_info::PID.get(entry));
+        if let Some(process) = process.and_then(|process| own_process(call, process)) {
             own.push((base, process))?;
         }
-        all.hide(at, names::PID_UNKNOWN, params)?;
     }
-    Ok(HiddenProcesses { all, own })
+    let mut first = [0; pid_info::SIZE];
+    let asked = params.get_mut(FIRST).ok_or(Errno::EINVAL)?;
+    first.copy_from_slice(asked);
+    set(pid_info::PID, asked, names::PID_UNKNOWN)?;
+    set(pid_info::INDEX, asked, names::PID_INFO_VIDEO_MEMORY)?;
+    set(get_pid_info::PID_INFO_LIST_COUNT, params, count.min(1))?;
+    Ok(HiddenProcesses { count, first, own })
+}
+
+/// The first entry of a question about processes.
+const FIRST: Range<usize> =
+    get_pid_info::PID_INFO_LIST..get_pid_info::PID_INFO_LIST + pid_info::SIZE;
+
+/// The places of so many entries, as far as the question has room for them.
+fn entries(count: u32) -> impl Iterator<Item = usize> {
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    (0..count.min(names::MOST_PID_INFOS)).map(|index| FIRST.start + index * pid_info::SIZE)
 }
 
 /// After the driver: gives the program its own words back, and leaves in the report only the
@@ -200,9 +215,10 @@ pub(super) fn show_processes(call: &mut impl Call, params: &mut [u8]) {
     });
 }
 
-/// After the driver: reports for each of the tenant's processes what the accounting says, which
-/// adds up to what the tenant is charged. The driver counts shared memory for each process that has
-/// it, and memory that is only behind a descriptor for none.
+/// After the driver: gives the program its own words back, and each entry the driver's answer. For
+/// the tenant's processes that says what the accounting says, which adds up to what the tenant is
+/// charged. (The driver counts shared memory for each process that has it, and memory that is only
+/// behind a descriptor for none.)
 pub(super) fn show_usage(
     call: &mut impl Call,
     gpu: Option<GpuId>,
@@ -210,7 +226,17 @@ pub(super) fn show_usage(
     params: &mut [u8],
 ) {
     use pid_info::*;
-    hidden.all.restore(params);
+    let _ = get_pid_info::PID_INFO_LIST_COUNT.set(params, hidden.count);
+    let mut answer = [0; pid_info::SIZE];
+    if let Some(first) = params.get_mut(FIRST) {
+        answer.copy_from_slice(first);
+        first.copy_from_slice(&hidden.first);
+    }
+    for base in entries(hidden.count) {
+        if let Some(entry) = params.get_mut(base..base + pid_info::SIZE) {
+            answer_entry(entry, &answer);
+        }
+    }
     for &(base, process) in hidden.own.iter() {
         let held = gpu.map_or(0, |gpu| {
             call.look(|accounting| accounting.held_by(gpu, process))
@@ -227,6 +253,28 @@ pub(super) fn show_usage(
             // All lie in the entry, which was there when it was looked at.
             let _ = field.within(base).and_then(|at| at.set(params, bytes));
         }
+    }
+}
+
+/// Whether an entry asks for memory: otherwise for nothing that the driver knows.
+fn asks_for_memory(entry: &[u8]) -> bool {
+    pid_info::INDEX.get(entry) == Some(names::PID_INFO_VIDEO_MEMORY)
+}
+
+/// Answers an entry as `subdeviceCtrlCmdGpuGetPidInfo_IMPL()` does (subdevice_ctrl_gpu_kernel.c).
+fn answer_entry(entry: &mut [u8], answer: &[u8; pid_info::SIZE]) {
+    let is_known = asks_for_memory(entry);
+    // Otherwise its figures stay as they were.
+    let answered = if is_known {
+        pid_info::RESULT.offset()..answer.len()
+    } else {
+        pid_info::SMC_SUBSCRIPTION.start..answer.len()
+    };
+    if let (Some(into), Some(from)) = (entry.get_mut(answered.clone()), answer.get(answered)) {
+        into.copy_from_slice(from);
+    }
+    if !is_known {
+        let _ = pid_info::RESULT.set(entry, NvStatus::NV_ERR_INVALID_ARGUMENT.0);
     }
 }
 

@@ -399,6 +399,7 @@ pub mod get_pid_info {
 /// One entry of `NV2080_CTRL_CMD_GPU_GET_PID_INFO`.
 pub mod pid_info {
     use crate::nvidia::wire::Field;
+    use core::ops::Range;
     /// Size of `NV2080_CTRL_GPU_PID_INFO` in bytes.
     pub const SIZE: usize = 72;
     /// The process, in the caller's namespace.
@@ -419,6 +420,8 @@ pub mod pid_info {
     pub const PROTECTED_MEM_SHARED_OWNED: Field<u64> = Field::at(48);
     /// Out: the same.
     pub const PROTECTED_MEM_SHARED_DUPED: Field<u64> = Field::at(56);
+    /// Out: the MIG instances that it uses.
+    pub const SMC_SUBSCRIPTION: Range<usize> = 64..72;
 }
 
 /// Control `NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS`.

@@ -344,36 +344,70 @@ fn processes_of_others_are_not_listed() {
 
 #[test]
 fn process_memory_is_told_for_own_alone() {
+    const NO_INSTANCE: u32 = u32::MAX;
     let mut program = Program::with_subdevice(GIB);
     assert_eq!(program.memory(0x5c00_0010, 4 * MIB), 0);
     program.driver = Box::new(|parts| {
-        for index in 0..3 {
-            let at = 8 + 72 * index;
-            // It is asked of nobody, so that it has nobody's objects to look at.
-            assert_eq!(get32(parts[1].bytes, at), END);
-            for figure in 0..6 {
-                put64(parts[1].bytes, at + 16 + 8 * figure, 0);
-            }
+        // One process is asked about that does not exist, whatever the question is.
+        let entry = &mut parts[1].bytes[..80];
+        assert_eq!(numbers(&entry[..16]), [1, 0, END, 0]);
+        put32(entry, 16, 0);
+        for figure in 0..6 {
+            put64(entry, 24 + 8 * figure, 0);
         }
+        entry[72..].fill(0xff);
         0
     });
     let (cmd, size) = named("NV2080_GPU_GET_PID_INFO");
-    let mut params = words(size, &[(0, 3)]);
-    let pids = [OTHER_PID, OWN_PID, NO_PID];
-    for (index, pid) in pids.into_iter().enumerate() {
-        put32(&mut params, 8 + 72 * index, pid);
+    let mut params = words(size, &[(0, 4)]);
+    params[8..].fill(0xee);
+    // The last asks for what no driver knows.
+    let asked = [(OTHER_PID, 0), (OWN_PID, 0), (NO_PID, 0), (OWN_PID, 7)];
+    let places = [8, 80, 152, 224];
+    for (at, (pid, index)) in places.into_iter().zip(asked) {
+        put32(&mut params, at, pid);
+        put32(&mut params, at + 4, index);
     }
     let status = control_of(&mut program, CLIENT, SUBDEVICE, cmd, &params);
     assert_eq!(status, 0);
     let told = program.at(PARAMS);
-    let figures = |at: usize| (0..6).map(move |n| get64(told, at + 16 + 8 * n));
-    let told: Vec<_> = [8, 80, 152]
-        .map(|at| (get32(told, at), figures(at).collect::<Vec<_>>()))
-        .into();
+    let entry = |at: usize| {
+        let figures: Vec<_> = (0..6).map(|n| get64(told, at + 16 + 8 * n)).collect();
+        assert_eq!(numbers(&told[at + 64..at + 72]), [NO_INSTANCE; 2]);
+        (
+            get32(told, at),
+            get32(told, at + 4),
+            get32(told, at + 8),
+            figures,
+        )
+    };
     let own = vec![4 * MIB, 0, 0, 0, 0, 0];
     let none = vec![0; 6];
-    let expected = [(OTHER_PID, none.clone()), (OWN_PID, own), (NO_PID, none)];
-    assert_eq!(told, expected);
+    let unknown = NvStatus::NV_ERR_INVALID_ARGUMENT.0;
+    let untouched = vec![0xeeee_eeee_eeee_eeee; 6];
+    let expected = [
+        (OTHER_PID, 0, 0, none.clone()),
+        (OWN_PID, 0, 0, own),
+        (NO_PID, 0, 0, none),
+        (OWN_PID, 7, unknown, untouched),
+    ];
+    assert_eq!(places.map(entry), expected);
+    assert_eq!(get32(told, 0), 4);
+    assert!(told[296..].iter().all(|byte| *byte == 0xee));
+}
+
+#[test]
+fn questions_about_no_process_are_the_drivers() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|parts| {
+        put32(parts[0].bytes, 28, NvStatus::NV_ERR_INVALID_ARGUMENT.0);
+        0
+    });
+    let (cmd, size) = named("NV2080_GPU_GET_PID_INFO");
+    let params = words(size, &[(0, 0)]);
+    let status = control_of(&mut program, CLIENT, SUBDEVICE, cmd, &params);
+    assert_eq!(status, NvStatus::NV_ERR_INVALID_ARGUMENT.0);
+    assert_eq!(program.at(PARAMS), params);
 }
 
 #[test]
