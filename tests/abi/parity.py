@@ -337,7 +337,7 @@ def main():
         headers = Headers(folder)
         branch = headers.version.split(".")[0]
         if branch not in BRANCHES:
-            sys.exit(f"{folder}: no tables of branch {branch}: docs/adding-a-driver-version.md")
+            sys.exit(f"{folder}: no tables of branch {branch}: docs/design/adding-a-driver-version.md")
         results.append(compare(f"the headers of {headers.version}", branch, facts.of(headers)))
     return tally(results)
 

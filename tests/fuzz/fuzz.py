@@ -10,7 +10,7 @@ what cgpu-dra reads, on this machine.
 
 The targets are built with libFuzzer and with the compiler's coverage (SanitizerCoverage), which the
 stable toolchain has; libFuzzer is C++, so g++ is needed. Corpora are kept in target/fuzz/corpus,
-seeded from tests/traces; what fails is kept in target/fuzz/found. See docs/fuzzing.md.
+seeded from tests/traces; what fails is kept in target/fuzz/found. See docs/design/fuzzing.md.
 """
 
 import os

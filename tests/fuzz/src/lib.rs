@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Fuzzing of what decides: the module's `nvidia`, `policy` and `proxy` between a hostile container
-//! and a driver, both made of the input ([docs/fuzzing.md]).
+//! and a driver, both made of the input ([docs/design/fuzzing.md]).
 //!
 //! The functions of [`run`] take any bytes and panic when something is wrong with the module: it
 //! charges less than the driver holds, lets more be held than the limit, names another tenant's
