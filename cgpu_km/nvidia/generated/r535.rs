@@ -78,7 +78,7 @@ static CLASSES: [ClassEntry; 9] = [
 /// The controls: number, name, bytes of parameters, what is done, pointers in them, capabilities
 /// that allow it, places of clients in them.
 #[rustfmt::skip]
-static CONTROLS: [ControlEntry; 16] = [
+static CONTROLS: [ControlEntry; 15] = [
     control(0x00000127, "NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS",
         168, Gpus(P2p), &[squared(160, 128, 4, 1024, Out)], BASE, &[]),
     control(0x0000012b, "NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS_V2", 4252, Gpus(P2p), &[], BASE, &[]),
@@ -96,7 +96,6 @@ static CONTROLS: [ControlEntry; 16] = [
     control(0x20802096, "NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2",
         34000, Answer(Samples), &[], UTILITY, &[]),
     control(0x20802a0a, "NV2080_CTRL_CMD_CE_GET_ALL_CAPS", 68, Plain, &[], BASE, &[]),
-    control(0x906f0102, "NV906F_CTRL_CMD_RESET_CHANNEL", 12, Plain, &[], WORK, &[]),
     control(0xc56f010b, "NVC56F_CTRL_CMD_GET_KMB", 124, Statistics, &[], WORK, &[]),
     control(0xcb330101, "NV_CONF_COMPUTE_CTRL_CMD_SYSTEM_GET_CAPABILITIES",
         5, Plain, &[], WORK, &[]),

@@ -150,7 +150,7 @@ static CLASSES: [ClassEntry; 94] = [
 /// The controls: number, name, bytes of parameters, what is done, pointers in them, capabilities
 /// that allow it, places of clients in them.
 #[rustfmt::skip]
-static CONTROLS: [ControlEntry; 308] = [
+static CONTROLS: [ControlEntry; 307] = [
     control(0x00000101, "NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION",
         40, Plain, &[counted(8, 0, 1, 4096, InOut), counted(16, 0, 1, 4096, InOut), counted(24, 0,
         1, 4096, InOut)], BASE, &[]),
@@ -503,7 +503,6 @@ static CONTROLS: [ControlEntry; 308] = [
     control(0x83de031f, "NV83DE_CTRL_CMD_DEBUG_SET_MODE_ERRBAR_DEBUG",
         4, Plain, &[], COMPUTE.or(PROFILING), &[]),
     control(0x906f0101, "NV906F_CTRL_GET_CLASS_ENGINEID", 16, Plain, &[], WORK, &[]),
-    control(0x906f0102, "NV906F_CTRL_CMD_RESET_CHANNEL", 16, Plain, &[], WORK, &[]),
     control(0x90960101, "NV9096_CTRL_CMD_SET_ZBC_COLOR_CLEAR", 40, Plain, &[], GRAPHICS, &[]),
     control(0x90960106, "NV9096_CTRL_CMD_GET_ZBC_CLEAR_TABLE_SIZE", 12, Plain, &[], GRAPHICS, &[]),
     control(0x90960107, "NV9096_CTRL_CMD_GET_ZBC_CLEAR_TABLE_ENTRY", 56, Plain, &[], GRAPHICS, &[]),
