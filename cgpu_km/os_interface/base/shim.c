@@ -14,6 +14,11 @@
 #include <asm/ibt.h>
 #endif
 
+/* The driver's functions and the kernel's callbacks are called by Rust types of their own. */
+#if defined(CONFIG_CFI) || defined(CONFIG_CFI_CLANG)
+#error "cgpu_km does not run on a kernel that checks the types of indirect calls (CONFIG_CFI)"
+#endif
+
 const struct cred *cgpu_shim_get_cred(const struct cred *cred)
 {
 	return get_cred(cred);
