@@ -18,23 +18,24 @@ LONGEST_IN_NOTES = 35
 # The output of each command in a test, that of `--help` among it.
 PRINTED = re.compile(r"cgpuctl/tests/snapshots/(?!.*\.json\.snap$).*\.snap")
 HELP = "cgpuctl/tests/snapshots/command_line__help.snap"
-# Our own words, and what a reader knows instead (docs/glossary.md).
+# Our own words, and what a reader knows instead (docs/glossary.md). A name in code has the words of
+# one with _ between them.
 PRIVATE = {
     r"twins?": "proxy node",
-    r"honest\s+nodes?": "host node",
-    r"(?:the|our|no)\s+books": "accounting",
-    r"(?:the|our)\s+walls": "isolation",
-    r"made\s+true": "verified, or undone",
+    r"honest[\s_]+nodes?": "host node",
+    r"(?:the|our|no)[\s_]+books": "accounting",
+    r"(?:the|our)[\s_]+walls": "isolation",
+    r"made[\s_]+true": "verified, or undone",
     r"parked": "blocked",
     r"mend(?:s|ed)?": "fix",
     r"stands? in (?=\[)": "see",
-    r"in\s+no\s+table": "not on the allowlist",
+    r"in[\s_]+no[\s_]+table": "not on the allowlist",
     r"metered|metering": "nothing: it is gone",
 }
 # The words that a reader may have to look up.
 GLOSSARY = "docs/glossary.md"
 # Keys of JSON and metrics that programs read: they stay beside the usual word.
-OLD_KEYS = r"\b(?:twins_mounted|(?:cgpu_instance_compute_)?parked_\w+|mend(?=:))"
+OLD_KEYS = r"\b(?:(?:cgpu_instance_compute_)?parked_\w+|mend(?=:))"
 # Files beside documents that people read.
 SOURCES = (".rs", ".c", ".h", ".py", ".sh", ".txt")
 # Files with comments, and a line of a comment or of a docstring: its mark, and its words.

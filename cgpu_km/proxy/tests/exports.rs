@@ -248,7 +248,7 @@ fn refused_export_is_charged_until_its_file_closes() {
 }
 
 #[test]
-fn a_refusal_of_an_import_is_made_true() {
+fn a_refused_import_is_undone() {
     let mut program = with_memory();
     let params = export(DESCRIPTOR, MEMORY);
     assert_eq!(control(&mut program, CLIENT, EXPORT, &params), 0);

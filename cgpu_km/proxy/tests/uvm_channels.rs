@@ -110,7 +110,7 @@ fn a_closed_file_keeps_no_channel() {
 }
 
 #[test]
-fn a_refused_registration_is_made_true() {
+fn a_refused_registration_is_undone() {
     let mut program = with_channel();
     driver_says(&mut program, 56, 48, 0x51);
     assert_eq!(register(&mut program), 0x51);
