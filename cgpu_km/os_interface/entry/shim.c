@@ -5,7 +5,7 @@
 #include <linux/module.h>
 #include <linux/rcupdate.h>
 
-MODULE_AUTHOR("The cGPU developers");
+MODULE_AUTHOR("The cgpu developers");
 MODULE_DESCRIPTION("Shares an NVIDIA GPU between containers");
 MODULE_LICENSE("GPL");
 
@@ -19,9 +19,9 @@ MODULE_PARM_DESC(unsafe_assume_branch,
 static unsigned int driver_refusals = 20;
 module_param(driver_refusals, uint, 0644);
 MODULE_PARM_DESC(driver_refusals,
-		 "How many calls of a tenant the NVIDIA driver may refuse in a second for each of "
-		 "its GPUs (20), 25 times as many at once; the tenant's next calls wait. 0: as "
-		 "many as it likes, by which a tenant can fill the log");
+		 "Calls per second that the NVIDIA driver may refuse a tenant for each of its GPUs "
+		 "(default 20; 25 times as many in a burst). Further calls wait. 0: no limit, so "
+		 "that a tenant can fill the log");
 
 unsigned int cgpu_shim_driver_refusals(void)
 {
