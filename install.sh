@@ -75,7 +75,7 @@ done
 kdir=${kdir:-/lib/modules/$release/build}
 object=${object:-$here/target/object}
 case $prefix in
-*[[:space:]]*) die "--prefix '$prefix': it may have no space, for it stands in lists of words" ;;
+*[[:space:]]*) die "--prefix '$prefix': it may have no space: it would be taken for two words" ;;
 /* | '') ;;
 *) die "--prefix $prefix: a path from the root, which begins with /" ;;
 esac

@@ -25,7 +25,7 @@ while [ $# -gt 0 ]; do
 	--prebuilt) prebuilt=${2:?}; shift ;;
 	--object) object=${2:?}; shift ;;
 	--output) output=${2:?}; shift ;;
-	*) die "what is $1?" ;;
+	*) die "unknown option: $1" ;;
 	esac
 	shift
 done

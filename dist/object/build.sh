@@ -23,7 +23,7 @@ while [ $# -gt 0 ]; do
 	case $1 in
 	--moved) moved=--moved ;;
 	--output) output=${2:?}; shift ;;
-	*) die "what is $1?" ;;
+	*) die "unknown option: $1" ;;
 	esac
 	shift
 done

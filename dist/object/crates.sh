@@ -27,7 +27,7 @@ moved=
 case ${1:-} in
 '') ;;
 --moved) moved=--moved ;;
-*) die "what is $1?" ;;
+*) die "unknown option: $1" ;;
 esac
 places=$CGPU_TREE/cgpu_km/os_interface/base/places.h
 bindgen=$CGPU_TREE/cgpu_km/os_interface/bindgen.mk

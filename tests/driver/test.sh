@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
 	*" $1 "*) asked+=("$1") ;;
 	*)
 		if [ "$1" != --kernel ] || [ $# = 1 ]; then
-			echo "test.sh: what is $1? There are $parts, and --kernel KERNEL." >&2
+			echo "test.sh: unknown word: $1. Known are $parts, and --kernel KERNEL." >&2
 			exit 2
 		fi
 		kernel=$2

@@ -31,7 +31,7 @@ while [ $# -gt 0 ]; do
 	--without) without=$2; shift ;;
 	--clippy) clippy=CLIPPY=1 ;;
 	--modules-only) programs= ;;
-	*) die "what is $1?" ;;
+	*) die "unknown option: $1" ;;
 	esac
 	shift
 done

@@ -12,7 +12,7 @@ while [ $# -gt 0 ]; do
 	case $1 in
 	--mem | --managed | --caps) words+=("$1" "$2"); shift ;;
 	--direct | --verbose) words+=("$1") ;;
-	-*) echo "replay: what is $1?" >&2; exit 2 ;;
+	-*) echo "replay: unknown option: $1" >&2; exit 2 ;;
 	*)
 		if ! [ -r "$1" ]; then
 			echo "replay: cannot read $1" >&2

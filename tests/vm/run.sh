@@ -59,7 +59,7 @@ while [ $# -gt 0 ]; do
 	--name) name=$2; shift ;;
 	--no-build) build= ;;
 	--) shift; break ;;
-	*) die "what is $1?" ;;
+	*) die "unknown option: $1" ;;
 	esac
 	shift
 done
