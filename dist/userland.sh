@@ -14,7 +14,7 @@ userland() {
 	# The folder of Debian's own packages, or the one for local files, which is searched as well.
 	share=$prefix/share
 	mkdir -p "$built/made/man"
-	"$built/cgpuctl" man --output "$built/made/man" >/dev/null
+	"$built/cgpuctl" man --to-folder "$built/made/man" >/dev/null
 	"$built/cgpuctl" completions bash >"$built/made/cgpuctl"
 	"$built/cgpuctl" completions zsh >"$built/made/_cgpuctl"
 	"$built/cgpuctl" completions fish >"$built/made/cgpuctl.fish"

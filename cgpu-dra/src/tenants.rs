@@ -110,7 +110,7 @@ pub fn said(errno: Errno) -> String {
         Some(Cause::LimitAboveGpu) => "the limit is above the GPU's memory",
         Some(Cause::TooMany) => "the GPU has as many instances as it can have",
         Some(Cause::TooManyForPolicy) => {
-            "the GPU's policy fixed-equal has no part left; raise it with `cgpuctl gpu set-policy \
+            "the GPU's policy fixed-equal has no part left; raise it with `cgpuctl gpu set \
              --max-instances`"
         }
         Some(Cause::WeightsAboveWhole) => "the weights would be above 100 under the policy fixed",

@@ -209,15 +209,44 @@ pub(crate) fn limited() -> impl TypedValueParser<Value = Limited> {
     })
 }
 
-/// Reads a limit: a number, a size, or "default".
-pub(crate) fn amount(text: &str) -> Result<u64, String> {
-    let amount = match text {
+/// Whether a limit is one of memory, in bytes.
+pub(crate) fn is_memory(what: Limited) -> bool {
+    matches!(what, Limited::Bar1 | Limited::HostMemory)
+}
+
+/// Reads a limit of things that are counted: a whole number, or "default".
+pub(crate) fn count(text: &str) -> Result<u64, String> {
+    let count = match text {
         "default" => Some(LIMIT_DEFAULT),
-        _ => {
-            let size = || Some(text.parse::<Bytes>().ok()?.0);
-            let amount = text.parse().ok().or_else(size);
-            amount.filter(|amount| (1..LIMIT_DEFAULT).contains(amount))
-        }
+        _ => text.parse().ok(),
     };
-    amount.ok_or_else(|| "a number from 1 on, a size like 64MiB, or \"default\"".to_owned())
+    let count = count.filter(|count| text == "default" || (1..LIMIT_DEFAULT).contains(count));
+    count.ok_or_else(|| "take a whole number from 1 on, or \"default\"".to_owned())
+}
+
+/// Reads a limit of memory that is not the GPU's: a size with its unit, or "default".
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    if text == "default" {
+        return Ok(LIMIT_DEFAULT);
+    }
+    if text.trim_end().ends_with('%') {
+        return Err(
+            "a percentage is only understood of the GPU's memory (--mem); write a size \
+                    like 8GiB"
+                .to_owned(),
+        );
+    }
+    let size = text.parse::<Bytes>().map_err(|why| why.to_string())?;
+    Some(size.0)
+        .filter(|size| *size != LIMIT_DEFAULT)
+        .ok_or_else(|| "too large".to_owned())
+}
+
+/// Reads a limit of this: a whole number, or a size with its unit, or "default".
+pub(crate) fn limit(what: Limited, text: &str) -> Result<u64, String> {
+    if is_memory(what) {
+        size(text)
+    } else {
+        count(text)
+    }
 }

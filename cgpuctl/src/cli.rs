@@ -11,7 +11,7 @@ use crate::{
         doctor::Doctor,
         events::Events,
         gpu_list::GpuList,
-        gpu_set_policy::GpuSetPolicy,
+        gpu_set::{GpuSet, GpuSetPolicy},
         info::Info,
         inst_create::InstCreate,
         inst_destroy::InstDestroy,
@@ -172,6 +172,9 @@ noun! {
     enum GpuVerb {
         #[command(visible_alias = "ls")]
         List(GpuList),
+        Set(GpuSet),
+        // Scripts have it.
+        #[command(hide = true)]
         SetPolicy(GpuSetPolicy),
     }
 }

@@ -10,7 +10,7 @@ pub(crate) mod doctor;
 pub(crate) mod effect;
 pub mod events;
 pub(crate) mod gpu_list;
-pub(crate) mod gpu_set_policy;
+pub(crate) mod gpu_set;
 pub(crate) mod info;
 pub(crate) mod inst_create;
 pub(crate) mod inst_destroy;

@@ -2,7 +2,7 @@
 //! Compute time: its JSON objects, and its words for people.
 
 use crate::json::{object, InstanceId};
-use cgpu_uapi::{self as uapi, state, Mode, Period, Policy};
+use cgpu_uapi::{self as uapi, set, state, Mode, Period, Policy};
 
 /// One line on how a GPU is shared.
 pub fn compute_line(gpu: &uapi::GpuCompute) -> String {
@@ -49,13 +49,41 @@ pub fn doing(bits: u32) -> &'static str {
     }
 }
 
-/// Whether the rules of a GPU are those that it has from the start (`Rules::DEFAULT`,
-/// `cgpu_km/policy/sched/rules.rs`).
+/// The rules beside the policy that a GPU has from the start: percent for high priority, burst in
+/// milliseconds (`Rules::DEFAULT`, `cgpu_km/policy/sched/rules.rs`).
+const PRIORITY_PERCENT: u32 = 80;
+const BURST_MS: u32 = 200;
+
+/// Whether the rules of a GPU are those that it has from the start.
 pub fn has_default_rules(gpu: &uapi::GpuCompute) -> bool {
     let numbers = (gpu.max_instances, gpu.priority_percent, gpu.burst_ms);
     gpu.policy == Policy::Native.number()
         && gpu.period == Period::Latency.number()
-        && numbers == (16, 80, 200)
+        && numbers == (16, PRIORITY_PERCENT, BURST_MS)
+}
+
+/// The names of the rules that a request sets to other values than those from the start, without
+/// the policy and `max_instances`, which is about limits too.
+pub fn named_rules(request: &uapi::GpuSetCompute) -> Vec<&'static str> {
+    let rules = [
+        (
+            set::PERIOD,
+            "period",
+            request.period,
+            Period::Latency.number(),
+        ),
+        (
+            set::PRIORITY_PERCENT,
+            "priority_percent",
+            request.priority_percent,
+            PRIORITY_PERCENT,
+        ),
+        (set::BURST, "burst", request.burst_ms, BURST_MS),
+    ];
+    let named = rules
+        .into_iter()
+        .filter(|(bit, _, value, default)| request.set & bit != 0 && value != default);
+    named.map(|(_, name, ..)| name).collect()
 }
 
 /// An instance's own burst; `None`: that of its GPU.

@@ -200,7 +200,7 @@ pub enum Problem {
     /// [`Cause::UnknownPolicy`].
     #[error(
         "the loaded module has no such policy, period, percentage, number of instances or burst; \
-         take one that `cgpuctl gpu set-policy --help` lists, and module and cgpuctl from the same \
+         take one that `cgpuctl gpu set --help` lists, and module and cgpuctl from the same \
          release"
     )]
     UnknownPolicy,
@@ -306,7 +306,7 @@ pub enum Problem {
     /// `cdi validate` finds no file.
     #[error(
         "there is none with {kind} in /etc/cdi or /run/cdi; write one with `cgpuctl cdi generate \
-         --output /run/cdi/cgpu.json`"
+         --to-file /run/cdi/cgpu.json`"
     )]
     NoSpec {
         /// Vendor and class of the devices that were looked for.

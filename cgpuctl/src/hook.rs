@@ -27,6 +27,7 @@ mod systemd;
 use crate::{
     cdi::Tenant,
     command::{
+        effect::{self, NewTerms},
         inst_create::{create_all, request},
         target::tenant,
     },
@@ -36,9 +37,13 @@ use crate::{
     exit::Exit,
     host::{Host, PathError},
     installation::{find, lists::Capability},
+    size::Bytes,
 };
 use bundle::{instance_name, Config, ContainerState};
-use cgpu_uapi::{text, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, Name, NAME_RULE};
+use cgpu_uapi::{
+    text, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, Name, Priority, BURST_OF_GPU,
+    NAME_RULE,
+};
 use clap::{Parser, Subcommand};
 use journal::{began, Journal, JournalEntry};
 use nix::{
@@ -46,7 +51,7 @@ use nix::{
     sched::{setns, CloneFlags},
 };
 use root::{Kind, Root};
-use settings::{wish, Environment};
+use settings::{wish, Environment, Wish};
 use std::{
     fs::File,
     io::{Read, Write},
@@ -204,23 +209,18 @@ fn create_runtime(
         return Err(problem(&Problem::NameTaken));
     }
     host.mount_cgpufs().map_err(|e| problem(&e.into()))?;
-    let mut entry = JournalEntry {
-        container: state.id.clone(),
-        instance: name.as_str().unwrap_or_default().to_owned(),
-        gpus: wish.gpus.iter().map(|(minor, _)| *minor).collect(),
-        ids: None,
-        pid: state.pid,
-        began: began(state.pid).unwrap_or_default(),
-    };
+    let mut entry = entry(&state, &wish, &name);
     journal.add(&entry).map_err(|e| problem(&e.into()))?;
-    let requests = wish
-        .gpus
-        .iter()
-        .map(|&(minor, limit)| request(InstanceKey::new(name, minor), limit, wish.weight));
-    let requests = requests.collect();
-    let made = make(&*control, &journal, &mut entry, requests, wish.host_mem)
-        .map_err(|failure| Failed::new(&state.id, &failure, failure.problem.exit()))
-        .and_then(|()| give(host, &*control, &state, &config, &gpus, name));
+    let made = make(
+        &*control,
+        &journal,
+        &mut entry,
+        requests(&wish, name),
+        wish.host_mem,
+    )
+    .map_err(|failure| Failed::new(&state.id, &failure, failure.problem.exit()))
+    .inspect(|()| tell(&*control, &wish, &state.id, err))
+    .and_then(|()| give(host, &*control, &state, &config, &gpus, name));
     if made.is_err() && remove(&*control, &entry, TRIES).is_ok() {
         // The journal finds the rest of it.
         let _ = journal.strike(&entry.container);
@@ -248,6 +248,48 @@ fn make(
     })?;
     entry.ids = Some(made.iter().map(|request| request.id).collect());
     Ok(journal.add(entry)?)
+}
+
+/// The entry of a container whose instances are about to be made.
+fn entry(state: &ContainerState, wish: &Wish, name: &Name) -> JournalEntry {
+    JournalEntry {
+        container: state.id.clone(),
+        instance: name.as_str().unwrap_or_default().to_owned(),
+        gpus: wish.gpus.iter().map(|(minor, _)| *minor).collect(),
+        ids: None,
+        pid: state.pid,
+        began: began(state.pid).unwrap_or_default(),
+    }
+}
+
+/// The requests for the instances of a wish.
+fn requests(wish: &Wish, name: Name) -> Vec<InstanceCreate> {
+    let of =
+        |&(minor, limit): &(u32, Bytes)| request(InstanceKey::new(name, minor), limit, wish.weight);
+    wish.gpus.iter().map(of).collect()
+}
+
+/// Warns of effects of a wish that people do not expect.
+fn tell(control: &dyn Control, wish: &Wish, container: &str, err: &mut dyn Write) {
+    let shared = control.gpu_compute().unwrap_or_default();
+    let mut warnings = Vec::new();
+    for &(minor, limit) in &wish.gpus {
+        let terms = NewTerms {
+            limit,
+            weight: wish.weight,
+            priority: Priority::Normal,
+            burst: BURST_OF_GPU,
+        };
+        let gpu = shared.iter().find(|gpu| gpu.minor == minor);
+        let new = effect::of_new(&terms, gpu, "CGPU_WEIGHT");
+        warnings.extend(new.into_iter().map(|why| format!("warning: {why}")));
+    }
+    // Of several GPUs that are alike.
+    warnings.dedup();
+    for warning in warnings {
+        let warned = Failed::new(container, warning, Exit::Done);
+        let _ = writeln!(err, "cgpu-hook: {}", warned.what);
+    }
 }
 
 /// Puts the instance into the container. Tells why that does not last, if so.

@@ -53,7 +53,11 @@ fn usage_errors_exit_2_with_advice() {
         "gpu list -o names",
         "inst list -q -o wide",
         "inst list -q --json",
-        "gpu set-policy all fixed",
+        "gpu set 0",
+        "gpu set --period interactive",
+        "gpu set 0 --burst 10001",
+        "gpu set 0,nvidia1 --policy fixed",
+        "cdi generate -o json",
         "inst create",
         "inst create a --mem 1GiB",
         "inst create a --gpu 0",
@@ -66,11 +70,19 @@ fn usage_errors_exit_2_with_advice() {
         "inst create -a --gpu 0 --mem 8GiB",
         "inst create ../a --gpu 0 --mem 8GiB",
         "inst create a --gpu 0 --mem 8GiB --weight 0",
+        "inst create a --gpu 0 --mem 8GiB --host-mem 8",
+        "inst create a --gpu 0 --mem 8GiB --host-mem 50%",
         "inst create a --gpu 0 --mem 8GiB --weight 101",
         "inst set a",
         "inst set a --overcommit",
         "inst set a --weight 0",
         "inst set a --objects 0",
+        "inst set a --clients 64MiB",
+        "inst set a --bar1 64",
+        "inst set a --bar1 17179869184GiB",
+        "inst set-limit a clients 64MiB",
+        "inst set-limit a host_mem 8",
+        "inst set-limit a gates 8",
         "inst set-weight a 0",
         "inst set-mem a",
         "inst mounts a --format lxc",
@@ -161,12 +173,28 @@ fn man_pages_say_what_help_says() {
     assert_eq!(pages[0].file, "cgpuctl.8");
 }
 
+/// The old names of options stay, and no help shows them.
+#[test]
+fn old_names_of_options_are_hidden_and_work() {
+    let folder = std::env::temp_dir().join(format!("cgpuctl-old-{}", std::process::id()));
+    let output = cgpuctl(&format!("man --output {}", folder.display()));
+    assert_eq!(output.status.code(), Some(0));
+    assert!(folder.join("cgpuctl.8").is_file());
+    std::fs::remove_dir_all(folder).expect("removed");
+    for line in ["cdi generate", "man", "bug-report", "run"] {
+        let help = cgpuctl(&format!("{line} --help"));
+        let help = text(&help.stdout);
+        assert!(!help.contains("--output"), "{help}");
+        assert_eq!(help.contains("--json"), line != "run", "{help}");
+    }
+}
+
 #[test]
 fn man_prints_a_page_or_writes_all() {
     let page = text(&cgpuctl("man").stdout).to_owned();
     assert!(page.contains(".TH cgpuctl 8"), "{page}");
     let folder = std::env::temp_dir().join(format!("cgpuctl-man-{}", std::process::id()));
-    let output = cgpuctl(&format!("man --output {}", folder.display()));
+    let output = cgpuctl(&format!("man --to-folder {}", folder.display()));
     let names: Vec<_> = text(&output.stdout).lines().map(str::to_owned).collect();
     assert!(
         names.len() > 15 && names.iter().all(|n| Path::new(n).is_file()),

@@ -226,6 +226,10 @@ fn each_command_prints_its_golden() {
             "inst create new --gpu 1 --mem 16GiB --host-mem 2GiB",
         ),
         ("inst_create_small", "inst create new --gpu 1 --mem 512MiB"),
+        (
+            "inst_create_no_device",
+            "inst create web- --gpu 1 --mem 2GiB",
+        ),
         ("inst_create_tenant", "inst create new --gpu 1,0 --mem 16GB"),
         (
             "inst_set",
@@ -256,6 +260,8 @@ fn each_command_prints_its_golden() {
         ),
         ("inst_set_burst", "inst set-burst train 500 --gpu 0 --gpu 1"),
         ("gpu_set_policy_fair", "gpu set-policy 1 fair"),
+        ("gpu_set", "gpu set 1 --period interactive --burst 50"),
+        ("gpu_set_all", "gpu set all --policy soft"),
         ("inst_set_caps", "inst set-caps infer video,compute"),
         ("inst_show_refused", "inst show infer --refused"),
         ("inst_destroy", "inst destroy infer"),
@@ -700,8 +706,26 @@ fn a_setting_without_its_effect_draws_a_warning() {
             "inst create new --gpu 1 --mem 8Gi --weight 30",
         ),
         ("gpu_set_policy_fixed", "gpu set-policy 1 fixed"),
+        (
+            "gpu_set_native",
+            "gpu set 1 --period interactive --burst 50 --priority-percent 60",
+        ),
+        (
+            "inst_set_native",
+            "inst set train --gpu 1 --priority high --burst 50",
+        ),
+        ("inst_set_burst_native", "inst set-burst infer 0"),
     ] {
         golden(name, unshared_host, line);
+    }
+    // Defaults have no effect that could be missed.
+    for line in [
+        "gpu set 1 --policy native",
+        "gpu set 1 --period latency --burst 200 --priority-percent 80",
+        "gpu set 1 --max-instances 4",
+        "inst set train --gpu 1 --priority normal --burst gpu",
+    ] {
+        done(&unshared_host(), line);
     }
     let fixed = || {
         let fake = Fake::new(1);

@@ -69,10 +69,10 @@ check "a small limit draws a warning" complains "under 1 GiB"
 step 0 ls -q
 check "names can be had alone" is "$(cat "$out/said")" "$(printf 'other\nsolo')"
 step 0 rm other
-step 0 bug-report --output "$out/report.tar"
+step 0 bug-report --to-file "$out/report.tar"
 check "the report has the kernel's messages of the module" sh -c \
 	"tar -xOf '$out/report.tar' cgpu-bug-report/kernel-log | grep -q cgpu_km"
-step 1 bug-report --output "$out/report.tar"
+step 1 bug-report --to-file "$out/report.tar"
 step 0 version
 check "version has the module's" says "module"
 

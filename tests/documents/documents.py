@@ -114,7 +114,7 @@ BEFORE = (
     # The other way of two.
     ("README.md", "apt install ./target", "./uninstall.sh"),
     # Udev's rule does this on a host.
-    ("README.md", "podman run", "cgpuctl cdi generate --output /run/cdi/cgpu.json"),
+    ("README.md", "podman run", "cgpuctl cdi generate --to-file /run/cdi/cgpu.json"),
     ("README.md", "docker run", "engine"),
     # README's last lines have removed the module.
     ("docs/cgpuctl.md", "cgpuctl gpu list", "./install.sh --prebuilt /files/prebuilt"),
@@ -142,11 +142,11 @@ BEFORE = (
     (
         HELP_PAGE,
         "cgpuctl inst create train",
-        "cgpuctl rm train; cgpuctl rm infer; cgpuctl gpu set-policy 0 native",
+        "cgpuctl rm train; cgpuctl rm infer; cgpuctl gpu set 0 --policy native",
     ),
     (HELP_PAGE, "cgpuctl rm batch", "cgpuctl inst create batch --gpu 0 --mem 1GiB"),
     (HELP_PAGE, "cgpuctl completions", "mkdir -p /etc/bash_completion.d"),
-    ("docs/faq.md", "podman run", "cgpuctl cdi generate --output /run/cdi/cgpu.json"),
+    ("docs/faq.md", "podman run", "cgpuctl cdi generate --to-file /run/cdi/cgpu.json"),
     ("docs/metrics.md", "cgpuctl metrics >", "mkdir -p /var/lib/prometheus/node-exporter"),
 )
 # (page, beginning of a command, why its output is another).

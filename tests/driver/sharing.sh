@@ -66,11 +66,11 @@ check "a second instance is made" run cgpuctl inst create b --gpu 0 --mem 2GiB -
 
 # A program that moves memory and launches kernels does so under every policy.
 for policy in native fair preemptive weight fixed soft; do
-	check "the policy is $policy" run cgpuctl gpu set-policy 0 $policy
+	check "the policy is $policy" run cgpuctl gpu set 0 --policy $policy
 	inside a cuda-check copies memset launch >"$out/policy" 2>&1
 	cases "with the policy $policy" "$out/policy"
 done
-check "weights count" run cgpuctl gpu set-policy 0 weight
+check "weights count" run cgpuctl gpu set 0 --policy weight
 
 check "a program alone works" works a
 # The host may be busy with something else, and takes the time from all.

@@ -25,7 +25,7 @@ dockerd=$!
 check "docker starts" in_time docker version
 check "an image is made of local files" run docker import /files/image.tar client
 run cgpuctl inst create train --gpu 0 --mem 8GiB
-check "a CDI file is written" run cgpuctl cdi generate --output /run/cdi/cgpu.json
+check "a CDI file is written" run cgpuctl cdi generate --to-file /run/cdi/cgpu.json
 check "docker: --device cgpu.io/gpu=NAME" \
 	run docker run --rm --network=none --device cgpu.io/gpu=train \
 	--security-opt seccomp=unconfined \

@@ -50,10 +50,10 @@ chmod 755 /usr/bin/nvidia-smi
 # ---- CDI
 run cgpuctl inst create train --gpu 0 --mem 8GiB
 run cgpuctl inst create infer --gpu 0 --mem 3GiB
-check "a CDI file is written" run cgpuctl cdi generate --output /run/cdi/cgpu.json
+check "a CDI file is written" run cgpuctl cdi generate --to-file /run/cdi/cgpu.json
 check "it is valid, and agrees with the instances" run cgpuctl cdi validate
 check "and its devices are ready" sh -c "cgpuctl cdi list | grep -c ready | grep -qx 2"
-cgpuctl cdi generate --watch --output /run/cdi/cgpu.json >/dev/null 2>&1 &
+cgpuctl cdi generate --watch --to-file /run/cdi/cgpu.json >/dev/null 2>&1 &
 watcher=$!
 
 check "--device cgpu.io/gpu=NAME: a program sees its limit, and a recorded one runs" \
@@ -128,7 +128,7 @@ check "podman without root ends" run user podman system migrate
 kill "$watcher"
 run cgpuctl inst destroy train
 run cgpuctl inst destroy infer
-run cgpuctl cdi generate --output /run/cdi/cgpu.json
+run cgpuctl cdi generate --to-file /run/cdi/cgpu.json
 check "without instances there is no file" [ ! -e /run/cdi/cgpu.json ]
 
 # As install.sh leaves it: udev keeps the file.
@@ -163,8 +163,8 @@ check "and it is gone with the container" is "$(instances)" 0
 check "HAMi's cap is refused where no policy keeps it" fails container --rm \
 	--env CUDA_DEVICE_MEMORY_LIMIT=1024m --env CUDA_DEVICE_SM_LIMIT=30 \
 	--env NVIDIA_VISIBLE_DEVICES=0 $IMAGE /cgpu-guest --version
-check "with the remedy" told "set-policy 0 fixed"
-run cgpuctl gpu set-policy 0 fixed
+check "with the remedy" told "set 0 --policy fixed"
+run cgpuctl gpu set 0 --policy fixed
 run container --detach --name hami --env CUDA_DEVICE_MEMORY_LIMIT=1024m \
 	--env CUDA_DEVICE_SM_LIMIT=30 \
 	--env NVIDIA_VISIBLE_DEVICES=0 $IMAGE /cgpu-guest inside --limit 1GiB --hold
@@ -183,7 +183,7 @@ check "a container that ends without its hook leaves its instance" is "$(instanc
 check "which the next hook removes" sh -c \
 	"cgpu-hook collect && cgpuctl inst list | grep -q 'No instances'"
 run podman rm --force --time 0 hami
-run cgpuctl gpu set-policy 0 native
+run cgpuctl gpu set 0 --policy native
 check "and the journal is empty" [ ! -e /run/cgpu/hook ]
 
 check "a container without settings is let alone" run container --rm $IMAGE /cgpu-guest --version
@@ -199,7 +199,7 @@ check "so is one with the real node, and no GPU by name" fails container --rm \
 	$IMAGE /cgpu-guest --version
 check "with the reason" told "the real /dev/nvidia0"
 run cgpuctl inst create given --gpu 0 --mem 3GiB
-run cgpuctl cdi generate --output /run/cdi/cgpu.json
+run cgpuctl cdi generate --to-file /run/cdi/cgpu.json
 check "an image's settings add nothing to an instance of the operator" run container --rm \
 	--device cgpu.io/gpu=given --env CGPU_MEM=1GiB --env ALIYUN_COM_GPU_VISIBLE_DEVICES=0 \
 	$IMAGE /cgpu-guest inside --limit 3GiB

@@ -3,7 +3,7 @@
 //! second time changes nothing.
 
 use super::{
-    gpu_set_policy::GpuSetPolicy,
+    gpu_set::NewRules,
     inst_list,
     inst_restore::{InstanceWish, SavedFile, SavedInstance},
     inst_set::{self, InstSet, Settings},
@@ -24,8 +24,7 @@ use crate::{
     verb::Verb,
 };
 use cgpu_uapi::{
-    Gpu, GpuCompute, Instance, InstanceKey, Limited, Name, Period, Policy, Priority, BURST_OF_GPU,
-    LIMIT_DEFAULT,
+    Gpu, GpuCompute, Instance, InstanceKey, Limited, Name, Priority, BURST_OF_GPU, LIMIT_DEFAULT,
 };
 use clap::Args;
 use serde::Serialize;
@@ -58,6 +57,7 @@ pub(crate) struct Apply {
 struct ApplyMembers {
     dry_run: bool,
     changes: Vec<ChangeMembers>,
+    warnings: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -72,7 +72,7 @@ struct ChangeMembers {
 /// A difference between the file and the host.
 enum Difference {
     /// Another policy.
-    Policy(u32, Box<GpuSetPolicy>, Vec<String>),
+    Policy(u32, Box<NewRules>, Vec<String>),
     /// An instance too many.
     Destroy(Instance),
     /// Other settings.
@@ -97,6 +97,9 @@ impl Verb for Apply {
         }
         // Changes that make room go first.
         changes.sort_by_key(Difference::turn);
+        // Before the changes, so that it is the same in a dry run.
+        let after = After::new(&*control, &changes)?;
+        let warnings = after.warnings(&changes, &file, &gpus)?;
         if !self.dry_run && !changes.is_empty() {
             host.mount_cgpufs()?;
             let make = |change: &&Difference| change.make(&*control, &file, &gpus);
@@ -112,13 +115,66 @@ impl Verb for Apply {
         let members = ApplyMembers {
             dry_run: self.dry_run,
             changes: changes.iter().map(Difference::members).collect(),
+            warnings: warnings.clone(),
         };
         let text = if changes.is_empty() {
             "Nothing to change.\n".to_owned()
         } else {
             lines(changes.iter().flat_map(Difference::text))
         };
-        Ok(Report::new(members, text)?)
+        Ok(Report::new(members, text)?.warn(warnings))
+    }
+}
+
+/// How GPUs are shared, and the instances on them, when all is as the file says. Of an instance
+/// only the weight is the new one.
+struct After {
+    gpus: Vec<GpuCompute>,
+    instances: Vec<Instance>,
+}
+
+impl After {
+    fn new(control: &dyn Control, changes: &[Difference]) -> Result<Self, Problem> {
+        let mut gpus = control.gpu_compute()?;
+        let mut instances = control.instances()?;
+        for change in changes {
+            match change {
+                Difference::Policy(minor, wish, _) => {
+                    for gpu in gpus.iter_mut().filter(|gpu| gpu.minor == *minor) {
+                        *gpu = wish.applied_to(gpu);
+                    }
+                }
+                Difference::Destroy(gone) => instances.retain(|i| i.id != gone.id),
+                Difference::Set(was, wish) => {
+                    let mut same = instances.iter_mut().filter(|i| i.id == was.instance.id);
+                    if let (Some(i), Some(weight)) = (same.next(), wish.weight()) {
+                        i.weight = weight;
+                    }
+                }
+                Difference::Create(..) => {}
+            }
+        }
+        Ok(Self { gpus, instances })
+    }
+
+    fn gpu(&self, minor: u32) -> Option<&GpuCompute> {
+        self.gpus.iter().find(|gpu| gpu.minor == minor)
+    }
+
+    /// Warnings about effects of the changes that people do not expect, each once.
+    fn warnings(
+        &self,
+        changes: &[Difference],
+        file: &SavedFile,
+        gpus: &[Gpu],
+    ) -> Result<Vec<String>, Problem> {
+        let mut all: Vec<String> = Vec::new();
+        for change in changes {
+            let warnings = change.warnings(self, file, gpus)?;
+            let new: Vec<_> = warnings.into_iter().filter(|w| !all.contains(w)).collect();
+            all.extend(new);
+        }
+        Ok(all)
     }
 }
 
@@ -159,6 +215,41 @@ impl Difference {
                     .map_err(|why| format!("{}: {why}", label(key)))
             }
         }
+    }
+
+    fn warnings(
+        &self,
+        after: &After,
+        file: &SavedFile,
+        gpus: &[Gpu],
+    ) -> Result<Vec<String>, Problem> {
+        Ok(match self {
+            Self::Policy(minor, wish, _) => {
+                let gpu = after.gpu(*minor);
+                gpu.map_or(vec![], |gpu| wish.warnings(gpu, &after.instances))
+            }
+            Self::Destroy(_) => vec![],
+            Self::Set(was, wish) => {
+                let mut was = (**was).clone();
+                was.gpu = after.gpu(was.instance.key.gpu_minor).copied();
+                let about = |warning| format!("{}: {warning}", target::label(&was.instance));
+                let steps = wish.steps();
+                let warnings = steps
+                    .iter()
+                    .flat_map(|s| s.warnings(std::slice::from_ref(&was)));
+                warnings.map(about).collect()
+            }
+            Self::Create(key, place, _) => {
+                let Some(saved) = file.instance.get(*place) else {
+                    return Ok(vec![]);
+                };
+                let minor = key.gpu_minor;
+                let wish = saved.read().map_err(|why| bad(&saved.name, why))?;
+                let memory = gpus.iter().find(|gpu| gpu.minor == minor);
+                let limit = wish.mem.of(memory.map_or(0, |gpu| gpu.memory_bytes));
+                saved.warnings(&wish, (minor, limit), after.gpu(minor))
+            }
+        })
     }
 
     fn members(&self) -> ChangeMembers {
@@ -223,51 +314,20 @@ fn policies(
     let now = control.gpu_compute()?;
     let mut changes = Vec::new();
     for saved in &file.gpu {
-        let wish = saved.wish().map_err(|why| bad(&saved.gpu, why))?;
-        for minor in target::select(gpus, std::slice::from_ref(&wish.gpu))? {
+        let (gpu, wish) = saved.wish().map_err(|why| bad(&saved.gpu, why))?;
+        for minor in target::select(gpus, std::slice::from_ref(&gpu))? {
             let Some(was) = now.iter().find(|gpu| gpu.minor == minor) else {
                 continue;
             };
-            let differences = wish_differs(&wish, was);
+            let wish = wish.differing(was);
+            let rules = wish.against(was);
+            let differences: Vec<_> = rules.iter().map(ToString::to_string).collect();
             if !differences.is_empty() {
-                let wish = saved.wish().map_err(|why| bad(&saved.gpu, why))?;
                 changes.push(Difference::Policy(minor, Box::new(wish), differences));
             }
         }
     }
     Ok(changes)
-}
-
-fn wish_differs(wish: &GpuSetPolicy, was: &GpuCompute) -> Vec<String> {
-    let words = [
-        (
-            "policy",
-            Some(wish.policy.name()),
-            Policy::name_of(was.policy),
-        ),
-        (
-            "period",
-            wish.period.map(Period::name),
-            Period::name_of(was.period),
-        ),
-    ];
-    let numbers = [
-        ("max_instances", wish.max_instances, was.max_instances),
-        (
-            "priority_percent",
-            wish.priority_percent,
-            was.priority_percent,
-        ),
-        ("burst_ms", wish.burst, was.burst_ms),
-    ];
-    let line = |(what, now, was): (&str, Option<String>, String)| {
-        let now = now.filter(|now| *now != was)?;
-        Some(format!("{what} {now}, was {was}"))
-    };
-    let words = words.map(|(what, now, was)| (what, now.map(str::to_owned), was.to_owned()));
-    let numbers =
-        numbers.map(|(what, now, was)| (what, now.map(|n| n.to_string()), was.to_string()));
-    words.into_iter().chain(numbers).filter_map(line).collect()
 }
 
 /// The instances of the file that are missing or differ.

@@ -27,10 +27,10 @@ use tar::{Builder, Header};
 /// module, and versions: no environments, no command lines, no host name. It is a tar file; look at
 /// it before you send it. Names of instances, PCI addresses and UUIDs of GPUs are in it.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  cgpuctl bug-report --output /tmp/cgpu-bug-report.tar")]
+#[command(after_help = "Examples:\n  cgpuctl bug-report --to-file /tmp/cgpu-bug-report.tar")]
 pub(crate) struct BugReport {
     /// The file; cgpu-bug-report-SECONDS.tar in this folder if left out.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long = "to-file", alias = "output", value_name = "FILE")]
     output: Option<PathBuf>,
 }
 

@@ -30,7 +30,8 @@ pub(crate) struct CdiList {
     listing: Listing,
 }
 
-/// Check CDI files: their form, the files that they name, and that they list the instances of now.
+/// Check CDI files: their form, the files that they name, and whether they have the present
+/// instances.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  cgpuctl cdi validate /run/cdi/cgpu.json")]
 pub(crate) struct CdiValidate {
@@ -235,7 +236,7 @@ fn agreement(device: &SpecDevice, now: &Spec) -> Option<&'static str> {
 
 /// The command that writes a file again.
 fn again(path: &Path) -> String {
-    format!("`cgpuctl cdi generate --output {}`", path.display())
+    format!("`cgpuctl cdi generate --to-file {}`", path.display())
 }
 
 /// Files that are all as the instances are: one is enough, and two in a folder are too many.

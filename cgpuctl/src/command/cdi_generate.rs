@@ -26,10 +26,10 @@ use std::{
 
 /// Write a CDI file with a device for each instance (those of one name on several GPUs are one).
 #[derive(Args)]
-#[command(after_help = "Examples:\n  cgpuctl cdi generate --output /run/cdi/cgpu.json")]
+#[command(after_help = "Examples:\n  cgpuctl cdi generate --to-file /run/cdi/cgpu.json")]
 pub(crate) struct CdiGenerate {
     /// Write this file instead of stdout, whole or not at all; without instances, remove it.
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long = "to-file", alias = "output", value_name = "FILE")]
     output: Option<PathBuf>,
     /// Keep running, and write it again whenever an instance comes or goes.
     #[arg(long, requires = "output")]

@@ -3,15 +3,16 @@
 
 use super::{effect, target};
 use crate::{
-    args::{amount, managed_modes, name, weight},
+    args::{managed_modes, name, size, weight},
     capabilities::Capabilities,
+    cdi,
     control::Control,
     error::{gpus, Facts, Failure, Problem},
     host::Host,
     json::{device_path, InstanceId},
     output::Report,
     selector::Selector,
-    size::{Amount, Bytes, CONTEXT, GIB},
+    size::{Amount, Bytes},
     text::table,
     verb::Verb,
 };
@@ -57,7 +58,7 @@ pub(crate) struct Terms {
     #[arg(long, value_name = "SIZE")]
     mem: Amount,
     /// Share of the compute, relative to the other instances' weights. It has an effect under the
-    /// policies weight, fixed and weight-lazy (`cgpuctl gpu set-policy`), and none under native.
+    /// policies weight, fixed and weight-lazy (`cgpuctl gpu set`), and none under native.
     #[arg(long, value_name = "1-100", default_value_t = WEIGHT_DEFAULT, value_parser = weight())]
     weight: u32,
     /// Let the limits on a GPU add up to more than its memory.
@@ -76,7 +77,7 @@ pub(crate) struct Terms {
     caps: Capabilities,
     /// Limit of the host's memory that the driver holds for it, on each of the GPUs. The default is
     /// proportional to the instance's share of the GPU's memory.
-    #[arg(long, value_name = "SIZE|default", value_parser = amount)]
+    #[arg(long, value_name = "SIZE|default", value_parser = size)]
     pub(crate) host_mem: Option<u64>,
 }
 
@@ -114,7 +115,8 @@ impl Verb for InstCreate {
                 host.remove_mount_point();
             }
         })?;
-        let warnings = self.terms.warnings(&*control, &minors, &gpus)?;
+        let mut warnings = self.terms.warnings(&*control, &minors, &gpus)?;
+        warnings.extend(name_without_device(&self.name));
         Ok(report(warnings, &made)?)
     }
 }
@@ -148,19 +150,23 @@ impl Terms {
     ) -> Result<Vec<String>, Problem> {
         let small = minors
             .iter()
-            .filter_map(|&minor| small_limit(self.limit(minor, gpus)));
+            .filter_map(|&minor| effect::small_limit(self.limit(minor, gpus)));
         let mut warnings: Vec<String> = small.collect();
         warnings.dedup();
-        let effect = if self.weight == WEIGHT_DEFAULT {
-            effect::of_default
-        } else {
-            effect::of_weight
-        };
         let gpus = control.gpu_compute()?;
         let used = gpus.iter().filter(|gpu| minors.contains(&gpu.minor));
+        let effect = |gpu| effect::of_new_weight(gpu, self.weight, "`--weight`");
         warnings.extend(used.filter_map(effect));
         Ok(warnings)
     }
+}
+
+/// The warning about a name that CDI does not know.
+pub(crate) fn name_without_device(name: &Name) -> Option<String> {
+    let name = name.as_str().filter(|name| !cdi::is_name(name))?;
+    Some(format!(
+        "there is no CDI device for {name:?}: a CDI name ends in a letter or a digit"
+    ))
 }
 
 /// The flags of a request that sets a limit.
@@ -179,21 +185,6 @@ pub(crate) fn request(key: InstanceKey, limit: Bytes, weight: u32) -> InstanceCr
     request.memory_limit_bytes = limit.0;
     request.weight = weight;
     request
-}
-
-/// The warning that a small limit deserves.
-pub(crate) fn small_limit(limit: Bytes) -> Option<String> {
-    if limit >= GIB {
-        return None;
-    }
-    let what = if limit < CONTEXT {
-        "no CUDA program will start"
-    } else {
-        "little is left for the program"
-    };
-    Some(format!(
-        "a limit of {limit} is under 1 GiB: a bare CUDA context takes {CONTEXT} of it, so {what}"
-    ))
 }
 
 /// Makes the instances in turn, with this limit of the host's memory, where one is given. When one
@@ -283,18 +274,4 @@ fn report(warnings: Vec<String>, made: &[InstanceCreate]) -> Result<Report, Prob
     });
     let text = table(["NAME", "GPU", "DEVICE", "LIMIT", "WEIGHT"], rows);
     Ok(Report::new(members, text)?.warn(warnings))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_limit_under_a_gib_draws_a_warning() {
-        assert_eq!(small_limit(GIB), None);
-        let warning = |bytes| small_limit(Bytes(bytes)).expect("a warning");
-        assert!(warning(GIB.0 - 1).ends_with("little is left for the program"));
-        assert!(warning(CONTEXT.0).ends_with("little is left for the program"));
-        assert!(warning(CONTEXT.0 - 1).ends_with("no CUDA program will start"));
-    }
 }

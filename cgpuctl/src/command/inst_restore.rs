@@ -4,12 +4,13 @@
 
 use super::{
     cdi_generate,
-    gpu_set_policy::GpuSetPolicy,
-    inst_create::{create_all, flags, request},
+    effect::{self, NewTerms},
+    gpu_set::{NewRules, OtherRules},
+    inst_create::{create_all, flags, name_without_device, request},
     inst_list, target,
 };
 use crate::{
-    args::{policy, policy_numbers},
+    args::{is_memory, policy, policy_numbers, size},
     capabilities::Capabilities,
     compute::{has_default_rules, own_burst},
     control::Control,
@@ -20,7 +21,7 @@ use crate::{
     json::{device_path, InstanceId},
     output::Report,
     selector::Selector,
-    size::Amount,
+    size::{Amount, Bytes},
     text::{enumerate, table},
     verb::Verb,
 };
@@ -75,7 +76,7 @@ pub(super) struct SavedFile {
     pub(super) instance: Vec<SavedInstance>,
 }
 
-/// How a GPU's compute time is shared, as `gpu set-policy` takes it.
+/// How a GPU's compute time is shared, as `gpu set` takes it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SavedGpu {
@@ -112,12 +113,21 @@ pub(super) struct SavedInstance {
     pub(super) channels: Option<u32>,
     /// As `inst set --objects` takes them; the default for what is not there.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    limits: BTreeMap<String, u64>,
+    limits: BTreeMap<String, SavedLimit>,
     /// As `inst set --priority` takes it.
     #[serde(default = "default_priority")]
     priority: String,
     /// As `inst set --burst` takes it; that of the GPU if there is none.
     pub(super) burst_ms: Option<u32>,
+}
+
+/// A limit of an instance.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum SavedLimit {
+    Count(u64),
+    /// With its unit.
+    Size(String),
 }
 
 /// An instance of the file, its words understood.
@@ -158,6 +168,20 @@ fn take<T: Copy>(what: &str, all: &[T], name: fn(T) -> &'static str) -> String {
 pub(super) struct RestoreMembers {
     restored: Vec<InstanceId>,
     present: Vec<InstanceId>,
+    warnings: Vec<String>,
+}
+
+impl RestoreMembers {
+    /// Adds what became of one instance, and each warning once.
+    fn add(&mut self, other: Self) {
+        self.restored.extend(other.restored);
+        self.present.extend(other.present);
+        for warning in other.warnings {
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
+    }
 }
 
 impl Verb for InstRestore {
@@ -174,17 +198,18 @@ impl Verb for InstRestore {
         // One GPU that is gone is no reason to be without the others' instances.
         let mut faults = Vec::new();
         for gpu in &saved.gpu {
-            if let Err(why) = gpu.restore(&*control, &gpus) {
-                faults.push(format!("the policy of GPU {}: {why}", gpu.gpu));
+            match gpu.restore(&*control, &gpus) {
+                Ok(warnings) => members.add(RestoreMembers {
+                    warnings,
+                    ..RestoreMembers::default()
+                }),
+                Err(why) => faults.push(format!("the policy of GPU {}: {why}", gpu.gpu)),
             }
         }
         for instance in &saved.instance {
             for gpu in &instance.gpus {
                 match instance.restore(&*control, &gpus, gpu) {
-                    Ok(found) => {
-                        members.restored.extend(found.restored);
-                        members.present.extend(found.present);
-                    }
+                    Ok(found) => members.add(found),
                     Err(why) => faults.push(format!("{} on {gpu}: {why}", instance.name)),
                 }
             }
@@ -192,7 +217,8 @@ impl Verb for InstRestore {
         if !faults.is_empty() {
             return Err(Problem::NotRestored { faults }.into());
         }
-        Ok(Report::new(&members, table_of(&members))?)
+        let report = Report::new(&members, table_of(&members))?;
+        Ok(report.warn(members.warnings))
     }
 }
 
@@ -216,8 +242,8 @@ impl SavedFile {
 }
 
 impl SavedGpu {
-    /// The change of policy that it asks for, its words understood.
-    pub(super) fn wish(&self) -> Result<GpuSetPolicy, String> {
+    /// The GPU and the rules that it asks for, its words understood.
+    pub(super) fn wish(&self) -> Result<(Selector, NewRules), String> {
         let gpu: Selector = self.gpu.parse().map_err(|e| format!("{e}"))?;
         let period = self.period.as_deref().map(|period| {
             Period::from_name(period).ok_or_else(|| take("period", &Period::ALL, Period::name))
@@ -226,20 +252,22 @@ impl SavedGpu {
             let names = take("policy", &Policy::ALL, Policy::name);
             format!("{names}, or {}", policy_numbers())
         })?;
-        Ok(GpuSetPolicy {
-            gpu,
-            policy,
+        let others = OtherRules {
             period: period.transpose()?,
             max_instances: self.max_instances,
             priority_percent: self.priority_percent,
             burst: self.burst_ms,
-        })
+        };
+        let policy = Some(policy);
+        Ok((gpu, NewRules { policy, others }))
     }
 
-    fn restore(&self, control: &dyn Control, gpus: &[Gpu]) -> Result<(), String> {
-        let wish = self.wish()?;
-        let minors = target::select(gpus, slice::from_ref(&wish.gpu)).map_err(|e| e.to_string())?;
-        for minor in minors {
+    /// Sets the rules, and warns of effects that people do not expect.
+    fn restore(&self, control: &dyn Control, gpus: &[Gpu]) -> Result<Vec<String>, String> {
+        let (gpu, wish) = self.wish()?;
+        let minors = target::select(gpus, slice::from_ref(&gpu)).map_err(|e| e.to_string())?;
+        for minor in &minors {
+            let minor = *minor;
             control
                 .set_gpu_compute(&wish.request(minor))
                 .map_err(|errno| {
@@ -250,7 +278,12 @@ impl SavedGpu {
                     Problem::explain(errno, &facts).to_string()
                 })?;
         }
-        Ok(())
+        let shared = control.gpu_compute().unwrap_or_default();
+        let shared = shared.iter().filter(|gpu| minors.contains(&gpu.minor));
+        let instances = control.instances().unwrap_or_default();
+        Ok(shared
+            .flat_map(|gpu| wish.warnings(gpu, &instances))
+            .collect())
     }
 }
 
@@ -264,7 +297,7 @@ impl SavedInstance {
         let limits = self.limits.iter().map(|(name, limit)| {
             let what = Limited::from_name(name);
             let what = what.ok_or_else(|| take("name of a limit", &Limited::ALL, Limited::name))?;
-            Ok((what, *limit))
+            Ok((what, limit.read(what)?))
         });
         Ok(InstanceWish {
             name: Name::new(&self.name).ok_or(NAME_RULE)?,
@@ -317,9 +350,35 @@ impl SavedInstance {
                 });
             }
             let made = made.iter().map(|m| InstanceId::new(&m.key, m.id));
-            members.restored.extend(made);
+            let shared = control.gpu_compute().unwrap_or_default();
+            let shared = shared.iter().find(|gpu| gpu.minor == minor);
+            members.add(RestoreMembers {
+                restored: made.collect(),
+                warnings: self.warnings(&wish, (minor, limit), shared),
+                ..RestoreMembers::default()
+            });
         }
         Ok(members)
+    }
+
+    /// Warnings about effects of its terms on a GPU where it is new.
+    pub(super) fn warnings(
+        &self,
+        wish: &InstanceWish,
+        (minor, limit): (u32, Bytes),
+        gpu: Option<&GpuCompute>,
+    ) -> Vec<String> {
+        let terms = NewTerms {
+            limit,
+            weight: self.weight,
+            priority: wish.priority,
+            burst: self.burst_ms.unwrap_or(BURST_OF_GPU),
+        };
+        let about = |warning| format!("{} on GPU {minor}: {warning}", self.name);
+        let of_terms = effect::of_new(&terms, gpu, "`weight`")
+            .into_iter()
+            .map(about);
+        of_terms.chain(name_without_device(&wish.name)).collect()
     }
 
     fn restore_settings(
@@ -352,11 +411,35 @@ impl SavedInstance {
     }
 }
 
+impl SavedLimit {
+    fn new(what: u32, limit: u64) -> Self {
+        match Limited::from_number(what) {
+            Some(what) if is_memory(what) => Self::Size(format!("{limit}B")),
+            _ => Self::Count(limit),
+        }
+    }
+
+    fn read(&self, what: Limited) -> Result<u64, String> {
+        match (self, is_memory(what)) {
+            (Self::Count(count), false) => Ok(*count),
+            (Self::Size(text), true) => size(text).map_err(|why| format!("{}: {why}", what.name())),
+            (Self::Count(_), true) => Err(format!(
+                "{}: take a size with its unit, like \"8GiB\"",
+                what.name()
+            )),
+            (Self::Size(_), false) => Err(format!("{}: take a whole number", what.name())),
+        }
+    }
+}
+
 /// The limits of an instance that are no defaults.
-fn limits_of(control: &dyn Control, i: &Instance) -> Result<BTreeMap<String, u64>, Problem> {
+fn limits_of(control: &dyn Control, i: &Instance) -> Result<BTreeMap<String, SavedLimit>, Problem> {
     let limits = control.limits(&i.key)?.into_iter();
     let set = limits.filter(|limit| limit.is_set != 0);
-    let named = set.map(|limit| (Limited::name_of(limit.what).to_owned(), limit.limit));
+    let named = set.map(|limit| {
+        let name = Limited::name_of(limit.what).to_owned();
+        (name, SavedLimit::new(limit.what, limit.limit))
+    });
     Ok(named.collect())
 }
 

@@ -14,7 +14,7 @@ use super::{
     target,
 };
 use crate::{
-    args::{amount, burst_or_gpu, channels, managed_modes, priorities, weight, Target},
+    args::{burst_or_gpu, channels, count, managed_modes, priorities, size, weight, Target},
     capabilities::Capabilities,
     control::Control,
     error::{Facts, Failure, Problem},
@@ -61,14 +61,14 @@ pub(super) struct Settings {
     #[arg(long, value_name = "SIZE")]
     pub(super) mem: Option<Amount>,
     /// Share of the compute, relative to the other instances' weights. It has an effect under the
-    /// policies weight, fixed and weight-lazy (`cgpuctl gpu set-policy`), and none under native.
+    /// policies weight, fixed and weight-lazy (`cgpuctl gpu set`), and none under native.
     #[arg(long, value_name = "1-100", value_parser = weight())]
     pub(super) weight: Option<u32>,
-    /// Priority.
+    /// Priority. It has no effect under the policy native.
     #[arg(long, value_parser = priorities())]
     pub(super) priority: Option<Priority>,
     /// GPU time that the instance can be owed after it had no work, in milliseconds, or "gpu" for
-    /// that of its GPU.
+    /// that of its GPU. It has no effect under the policy native.
     #[arg(long, value_name = "0-10000|gpu", value_parser = burst_or_gpu)]
     pub(super) burst: Option<u32>,
     /// Sets of calls that it may make: compute, utility, graphics, video, profiling, rdma. Calls
@@ -81,32 +81,32 @@ pub(super) struct Settings {
     /// Limit of channels on a runlist, and of groups of channels. A CUDA program takes 20 of both.
     #[arg(long, value_name = "1-2044", value_parser = channels())]
     pub(super) channels: Option<u32>,
-    /// Limit of RM clients. A CUDA program has one or two.
-    #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
+    /// Limit of RM clients. A CUDA program has 2 to 5.
+    #[arg(long, value_name = "NUMBER|default", value_parser = count)]
     pub(super) clients: Option<u64>,
     /// Limit of RM objects. A CUDA program has up to 370.
-    #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
+    #[arg(long, value_name = "NUMBER|default", value_parser = count)]
     pub(super) objects: Option<u64>,
     /// Limit of RM objects that are events. A CUDA program has 8 to 15.
-    #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
+    #[arg(long, value_name = "NUMBER|default", value_parser = count)]
     pub(super) events: Option<u64>,
     /// Limit of BAR1. A CUDA program takes 2MiB.
-    #[arg(long, value_name = "SIZE|default", value_parser = amount)]
+    #[arg(long, value_name = "SIZE|default", value_parser = size)]
     pub(super) bar1: Option<u64>,
     /// Limit of the host's memory that the driver holds. A CUDA program takes 73MB.
-    #[arg(long, value_name = "SIZE|default", value_parser = amount)]
+    #[arg(long, value_name = "SIZE|default", value_parser = size)]
     pub(super) host_mem: Option<u64>,
     /// Limit of open files of the nodes. A CUDA program has up to 31, and one for each mapping of
     /// host memory and each export.
-    #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
+    #[arg(long, value_name = "NUMBER|default", value_parser = count)]
     pub(super) files: Option<u64>,
     /// Limit of mappings of the GPU's registers. A CUDA program has 2, and each child that it forks
     /// as many.
-    #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
+    #[arg(long, value_name = "NUMBER|default", value_parser = count)]
     pub(super) mappings: Option<u64>,
     /// Limit of objects behind descriptors. A CUDA program has one for each piece of memory that it
     /// exports (cuMemExportToShareableHandle), and those of NCCL have 48.
-    #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
+    #[arg(long, value_name = "NUMBER|default", value_parser = count)]
     pub(super) exports: Option<u64>,
 }
 
@@ -196,6 +196,11 @@ impl InstSet {
             .mem
             .map(|mem| mem.of(was.memory_bytes.unwrap_or_default()));
         limit.is_some_and(|limit| limit.0 < was.instance.memory_limit_bytes)
+    }
+
+    /// The new weight, if it is set.
+    pub(super) fn weight(&self) -> Option<u32> {
+        self.settings.weight
     }
 
     /// The settings, those first that are refused for what other instances have.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst set-burst`.
 
-use super::setting::{Before, Setting, Undo};
+use super::{
+    effect,
+    setting::{Before, Setting, Undo},
+};
 use crate::{args::burst_or_gpu, compute::own_burst, control::Control};
 use cgpu_uapi::{set, InstanceSetCompute};
 use clap::Args;
@@ -13,7 +16,7 @@ use zerocopy::FromZeros;
 /// Change how much GPU time an instance can be owed, also while programs run.
 ///
 /// An instance that leaves its share to others has it back when it has work again, at once, up to
-/// its burst.
+/// its burst. Under the policy native a burst has no effect.
 #[derive(Args)]
 pub(crate) struct InstSetBurst {
     /// New burst in milliseconds of GPU time, or "gpu" for that of its GPU.
@@ -58,6 +61,12 @@ impl Setting for InstSetBurst {
         (request.key, request.set) = (was.key(), set::INSTANCE_BURST);
         request.burst_ms = self.burst;
         control.set_instance_compute(&request)
+    }
+
+    fn warnings(&self, before: &[Before]) -> Option<Vec<String>> {
+        let gpus = before.iter().filter_map(|was| was.gpu.as_ref());
+        let effect = |gpu| effect::of_burst(gpu, self.burst);
+        Some(gpus.filter_map(effect).collect())
     }
 }
 

@@ -14,7 +14,7 @@ use zerocopy::FromZeros;
 /// Change how many channels an instance may have on a runlist of its GPU, also while programs run.
 ///
 /// A CUDA program has 8 channels on the runlist of compute and 4 on each of three others. Without
-/// this an instance may have its part of the 2,044 of a runlist, by `gpu set-policy
+/// this an instance may have its part of the 2,044 of a runlist, by `gpu set
 /// --max-instances`: 127 of 16.
 #[derive(Args)]
 pub(crate) struct InstSetChannels {

@@ -3,11 +3,12 @@
 
 use super::setting::{Before, Setting, Undo};
 use crate::{
-    args::{amount, limited},
+    args::{is_memory, limit, limited},
     control::Control,
+    size::Bytes,
 };
 use cgpu_uapi::{InstanceLimit, InstanceSetLimit, Limited, LIMIT_DEFAULT};
-use clap::Args;
+use clap::{error::ErrorKind, ArgMatches, Args, Command, FromArgMatches};
 use nix::errno::Errno;
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -17,26 +18,63 @@ use zerocopy::FromZeros;
 ///
 /// All instances of a GPU share what the driver and the GPU's firmware have: clients, objects,
 /// events, exports, BAR1, the host's memory, and time. The instance that is to have the GPU next
-/// waits until all mappings of its registers are taken back. A CUDA program has one or two clients,
-/// up to 370 objects, 8 to 15 events and 2 MiB of BAR1. It also has 73 MB of the host's memory, 31
+/// waits until all mappings of its registers are taken back. A CUDA program has 2 to 5 clients, up
+/// to 370 objects, 8 to 15 events and 2 MiB of BAR1. It also has 73 MB of the host's memory, 31
 /// files, 2 mappings and, with NCCL, 48 exports.
 #[derive(Args)]
-pub(crate) struct InstSetLimit {
+struct Words {
     /// Of what.
     #[arg(value_parser = limited())]
+    what: Limited,
+    /// New limit, not 0: a whole number, or of bar1 and host_mem a size like 64MiB. "default" takes
+    /// the old one away.
+    #[arg(value_name = "LIMIT|default")]
+    limit: String,
+}
+
+/// The change of a limit. What is a limit depends on the word before it.
+pub(crate) struct InstSetLimit {
     pub(super) what: Limited,
-    /// New limit, not 0; "default" takes the old one away.
-    #[arg(value_name = "LIMIT|default", value_parser = amount)]
     pub(super) limit: u64,
 }
 
+impl Args for InstSetLimit {
+    fn augment_args(command: Command) -> Command {
+        Words::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Words::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for InstSetLimit {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let Words { what, limit: text } = Words::from_arg_matches(matches)?;
+        let limit = limit(what, &text).map_err(|why| {
+            let said = format!("invalid value '{text}' for '<LIMIT|default>': {why}");
+            clap::Error::raw(ErrorKind::ValueValidation, said)
+        })?;
+        Ok(Self { what, limit })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
 /// A limit, or what stands for the default.
-pub(crate) struct Limit(u64);
+pub(crate) struct Limit {
+    what: Limited,
+    limit: u64,
+}
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
+        match self.limit {
             LIMIT_DEFAULT => f.write_str("default"),
+            limit if is_memory(self.what) => Bytes(limit).fmt(f),
             limit => limit.fmt(f),
         }
     }
@@ -44,7 +82,7 @@ impl fmt::Display for Limit {
 
 impl Serialize for Limit {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let limit = Some(self.0).filter(|limit| *limit != LIMIT_DEFAULT);
+        let limit = Some(self.limit).filter(|limit| *limit != LIMIT_DEFAULT);
         limit.serialize(serializer)
     }
 }
@@ -63,11 +101,17 @@ impl Setting for InstSetLimit {
     type Value = Limit;
 
     fn value(&self, _: &Before) -> Limit {
-        Limit(self.limit)
+        Limit {
+            what: self.what,
+            limit: self.limit,
+        }
     }
 
     fn before(&self, was: &Before) -> Limit {
-        Limit(self.of(was).map_or(LIMIT_DEFAULT, |limit| limit.limit))
+        Limit {
+            what: self.what,
+            limit: self.of(was).map_or(LIMIT_DEFAULT, |limit| limit.limit),
+        }
     }
 
     fn set(&self, control: &dyn Control, was: &Before) -> Result<(), Errno> {

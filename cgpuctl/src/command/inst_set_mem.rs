@@ -2,7 +2,8 @@
 //! `inst set-mem`.
 
 use super::{
-    inst_create::{flags, small_limit},
+    effect::small_limit,
+    inst_create::flags,
     inst_list,
     setting::{Before, Setting, Undo},
 };
@@ -31,7 +32,7 @@ pub(crate) struct InstSetMem {
 impl Setting for InstSetMem {
     const ATTEMPT: &'static str = "set the memory limit of";
     const KEY: &'static str = "memory_limit_bytes";
-    const LABEL: &'static str = "limit ";
+    const LABEL: &'static str = "memory limit ";
     type Value = Bytes;
 
     fn value(&self, was: &Before) -> Bytes {

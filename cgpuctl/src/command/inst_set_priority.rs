@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst set-priority`.
 
-use super::setting::{Before, Setting, Undo};
+use super::{
+    effect,
+    setting::{Before, Setting, Undo},
+};
 use crate::{args::priorities, control::Control};
 use cgpu_uapi::{set, InstanceSetCompute, Priority};
 use clap::Args;
@@ -10,7 +13,7 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use zerocopy::FromZeros;
 
-/// Change a priority, also while programs run.
+/// Change a priority, also while programs run. It has no effect under the policy native.
 #[derive(Args)]
 pub(crate) struct InstSetPriority {
     /// New priority.
@@ -52,6 +55,12 @@ impl Setting for InstSetPriority {
         (request.key, request.set) = (was.key(), set::HIGH_PRIORITY);
         request.high_priority = self.priority.number();
         control.set_instance_compute(&request)
+    }
+
+    fn warnings(&self, before: &[Before]) -> Option<Vec<String>> {
+        let gpus = before.iter().filter_map(|was| was.gpu.as_ref());
+        let effect = |gpu| effect::of_priority(gpu, self.priority);
+        Some(gpus.filter_map(effect).collect())
     }
 }
 

@@ -22,10 +22,10 @@ const SECTION: &str = "8";
 
 /// Print this tool's manual page, or write those of all its commands.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  cgpuctl man --output /tmp/cgpuctl-man")]
+#[command(after_help = "Examples:\n  cgpuctl man --to-folder /tmp/cgpuctl-man")]
 pub(crate) struct Man {
     /// Write all of them into this folder instead.
-    #[arg(long, short, value_name = "FOLDER")]
+    #[arg(long = "to-folder", alias = "output", value_name = "FOLDER")]
     output: Option<PathBuf>,
 }
 

@@ -40,6 +40,9 @@ pub(crate) struct Run {
     /// Name of the instance; run- and the number of this process if left out.
     #[arg(long, value_parser = crate::args::name)]
     name: Option<Name>,
+    // In the place of the option that all commands have: the output is the program's.
+    #[arg(long, hide = true)]
+    json: bool,
     /// The program and its arguments.
     #[arg(
         last = true,

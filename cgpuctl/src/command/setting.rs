@@ -19,6 +19,7 @@ use serde::{ser::SerializeMap, Serialize, Serializer};
 use std::fmt::Display;
 
 /// An instance as it was before a change.
+#[derive(Clone)]
 pub(crate) struct Before {
     pub(crate) instance: Instance,
     /// Bits of [`cgpu_uapi::state`].

@@ -117,7 +117,7 @@ pub(super) fn cdi_file(scene: &Scene<'_>) -> Vec<Finding> {
             return vec![finding("file", "none, no instances")];
         }
         return vec![finding("file", "none").warning(
-            "run `cgpuctl cdi generate --output /run/cdi/cgpu.json`; the installed udev rule does so at each change",
+            "run `cgpuctl cdi generate --to-file /run/cdi/cgpu.json`; the installed udev rule does so at each change",
         )];
     };
     let now = tenants(scene.instances.clone());
@@ -144,7 +144,7 @@ pub(super) fn cdi_file(scene: &Scene<'_>) -> Vec<Finding> {
         }
         _ => finding(&subject, "not as the instances are").warning(format!(
             "`cgpuctl cdi validate {subject}` says what is wrong, \
-             `cgpuctl cdi generate --output {subject}` fixes it"
+             `cgpuctl cdi generate --to-file {subject}` fixes it"
         )),
     }]
 }

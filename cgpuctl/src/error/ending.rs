@@ -54,7 +54,7 @@ endings! {
     Self::Unexpected { .. } => "unexpected", Failed;
     Self::Path(_) => "path", Failed;
     Self::InstancesInUse { .. } => "instances_in_use", Refused;
-    Self::ProxyNodesMounted { .. } => "twins_mounted", Refused;
+    Self::ProxyNodesMounted { .. } => "proxy_nodes_mounted", Refused;
     Self::Pinned { .. } => "pinned", Refused;
     Self::BadFile { .. } => "bad_file", Failed;
     Self::NotRestored { .. } => "not_restored", Failed;

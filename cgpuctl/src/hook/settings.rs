@@ -20,7 +20,7 @@
 //! A container without a memory setting gets no instance.
 
 use crate::{
-    args::{amount, policy, policy_numbers},
+    args::{policy, policy_numbers, size},
     size::{Amount, Bytes},
 };
 use cgpu_uapi::{text, Gpu, Policy, WEIGHT_DEFAULT, WEIGHT_MAX};
@@ -135,7 +135,7 @@ pub fn wish(environment: Environment<'_>, gpus: &[Gpu]) -> Result<Option<Wish>, 
         gpus: limits,
         weight: weight(environment, &chosen)?,
         host_mem: environment.read("CGPU_HOST_MEM", |text| {
-            amount(text).map_err(|known| format!("is not {known}"))
+            size(text).map_err(|why| format!("is no size: {why}"))
         })?,
     }))
 }
@@ -275,7 +275,7 @@ fn check_cap(percent: u32, gpus: &[&Gpu]) -> Result<Option<u32>, String> {
         (_, None) => Ok(Some(percent)),
         (_, Some(gpu)) => Err(format!(
             "caps compute, which the policy {1} of GPU {0} cannot enforce; set `cgpuctl gpu \
-             set-policy {0} fixed` on the host, or use CGPU_WEIGHT={percent} instead, a share \
+             set {0} --policy fixed` on the host, or use CGPU_WEIGHT={percent} instead, a share \
              relative to the others",
             gpu.minor,
             Policy::name_of(gpu.policy),
@@ -395,7 +395,7 @@ mod tests {
             "{error}"
         );
         assert!(
-            error.contains("`cgpuctl gpu set-policy 0 fixed`"),
+            error.contains("`cgpuctl gpu set 0 --policy fixed`"),
             "{error}"
         );
         // No cap is none under every policy.
@@ -522,9 +522,16 @@ mod tests {
         };
         assert_eq!(limit(""), Ok(None));
         assert_eq!(limit("CGPU_HOST_MEM=16GiB"), Ok(Some(16 * GIB)));
-        let error = limit("CGPU_HOST_MEM=some").expect_err("no size");
-        let said = error.to_string();
-        assert!(said.contains("CGPU_HOST_MEM=\"some\" is not"), "{said}");
+        for (value, why) in [
+            ("some", "is not a number"),
+            ("8", "a size needs its unit"),
+            ("50%", "a percentage is only understood"),
+        ] {
+            let error = limit(&format!("CGPU_HOST_MEM={value}")).expect_err("no size");
+            let said = error.to_string();
+            let wanted = format!("CGPU_HOST_MEM=\"{value}\" is no size: ");
+            assert!(said.starts_with(&wanted) && said.contains(why), "{said}");
+        }
     }
 
     #[test]

@@ -49,9 +49,10 @@ fn what_differs_is_shown_and_changed() {
 #[test]
 fn a_second_time_nothing_changes() {
     let fake = with(busy_host(), FILE);
-    let shown = done(&fake, "apply -f /etc/cgpu.toml --dry-run");
+    let shown = run(&fake, "apply -f /etc/cgpu.toml --dry-run");
     assert_eq!(fake.names().len(), 3);
-    assert_eq!(done(&fake, "apply -f /etc/cgpu.toml"), shown);
+    let said = run(&fake, "apply -f /etc/cgpu.toml");
+    assert_eq!((said.out, said.err), (shown.out, shown.err));
     assert_eq!(
         done(&fake, "apply -f /etc/cgpu.toml"),
         "Nothing to change.\n"
@@ -69,7 +70,7 @@ fn a_second_time_nothing_changes() {
     // The saved file says what is there.
     done(
         &fake,
-        "inst set new --weight 7 --clients 50 --burst 3 --channels 100 --managed deny",
+        "inst set new --weight 7 --clients 50 --host-mem 3GiB --burst 3 --channels 100 --managed deny",
     );
     done(&fake, "inst save /etc/saved.toml");
     assert_eq!(
@@ -80,6 +81,71 @@ fn a_second_time_nothing_changes() {
         done(&fake, "apply -f /etc/cgpu.toml"),
         "Nothing to change.\n"
     );
+}
+
+/// The warnings of a command.
+fn warned(fake: &Fake, line: &str) -> Vec<String> {
+    let ran = run(fake, line);
+    assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
+    ran.err.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn settings_without_effect_draw_warnings() {
+    let instance = |name: &str, terms: &str| {
+        let head = format!("[[instance]]\nname = \"{name}\"\ngpus = [\"0\"]\n");
+        format!("{head}mem = \"8GiB\"\n{terms}\n")
+    };
+    let native = "[[gpu]]\ngpu = \"0\"\npolicy = \"native\"\nperiod = \"throughput\"\n";
+    let file = native.to_owned()
+        + &instance("a", "weight = 30\npriority = \"high\"")
+        + &instance("b-", "burst_ms = 0")
+        + &instance("c", "");
+    let wanted = [
+        "the period has no effect on GPU 0",
+        "a on GPU 0: a weight has no effect on GPU 0",
+        "a on GPU 0: a high priority has no effect",
+        "b- on GPU 0: a burst has no effect",
+        "there is no CDI device for \"b-\"",
+    ];
+    let check = |warnings: Vec<String>, wanted: &[&str]| {
+        assert_eq!(warnings.len(), wanted.len(), "{warnings:#?}");
+        for (said, wanted) in warnings.iter().zip(wanted) {
+            let wanted = format!("cgpuctl: warning: {wanted}");
+            assert!(said.starts_with(&wanted), "{said}");
+        }
+    };
+    let apply = "apply -f /etc/cgpu.toml";
+    let fake = with(Fake::new(1), &file);
+    check(warned(&fake, &format!("{apply} --dry-run")), &wanted);
+    check(warned(&fake, apply), &wanted);
+    check(warned(&fake, apply), &[]);
+    let fake = with(Fake::new(1), &file);
+    check(warned(&fake, "inst restore /etc/cgpu.toml"), &wanted);
+    check(warned(&fake, "inst restore /etc/cgpu.toml"), &wanted[..1]);
+    // A policy of the same file counts; so do the weights.
+    let fake = with(fake, &file.replace("\"native\"", "\"fixed\""));
+    let fixed = [
+        "the policy fixed takes weights for percent of GPU 0, and the default weight is \
+                  1: b- and c has",
+    ];
+    check(warned(&fake, &format!("{apply} --dry-run")), &fixed);
+    check(warned(&fake, apply), &fixed);
+    let fake = with(Fake::new(1), &file.replace("\"native\"", "\"fixed\""));
+    let new = [
+        "b- on GPU 0: GPU 0 has the policy fixed",
+        wanted[4],
+        "c on GPU 0: GPU 0 has the policy fixed",
+    ];
+    check(warned(&fake, apply), &new);
+    // An instance that is there is changed.
+    let small = file
+        .replace("8GiB", "300MiB")
+        .replace("\"native\"", "\"weight\"");
+    let fake = with(fake, &small);
+    let small = ["a", "b-", "c"].map(|name| format!("{name} on GPU 0: a limit of 300 MiB"));
+    let small: Vec<_> = small.iter().map(String::as_str).collect();
+    check(warned(&fake, apply), &small);
 }
 
 #[test]
@@ -149,6 +215,18 @@ fn a_bad_file_changes_nothing() {
         (
             "[[instance]]\nname=\"a\"\ngpus=[\"0\"]\nmem=\"1\"\n",
             "a: a size needs its unit",
+        ),
+        (
+            "[[instance]]\nname=\"a\"\ngpus=[\"0\"]\nmem=\"1GiB\"\nlimits={host_mem=8}\n",
+            "a: host_mem: take a size with its unit, like \"8GiB\"",
+        ),
+        (
+            "[[instance]]\nname=\"a\"\ngpus=[\"0\"]\nmem=\"1GiB\"\nlimits={bar1=\"8\"}\n",
+            "a: bar1: a size needs its unit",
+        ),
+        (
+            "[[instance]]\nname=\"a\"\ngpus=[\"0\"]\nmem=\"1GiB\"\nlimits={files=\"8MiB\"}\n",
+            "a: files: take a whole number",
         ),
         (
             "[[gpu]]\ngpu=\"0\"\npolicy=\"kind\"\n",

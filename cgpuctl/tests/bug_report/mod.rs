@@ -72,7 +72,7 @@ fn contents(path: &Path) -> BTreeMap<String, String> {
 fn bug_report_has_facts_and_no_secret() {
     let fake = host();
     std::fs::create_dir_all(fake.path_of("/tmp")).expect("made");
-    let said = done(&fake, "bug-report --output /tmp/report.tar");
+    let said = done(&fake, "bug-report --to-file /tmp/report.tar");
     assert!(said.starts_with("/tmp/report.tar: 20 files;"), "{said}");
     let path = fake.path(Path::new("/tmp/report.tar"));
     let mode = path.metadata().expect("there").permissions().mode();
@@ -102,12 +102,12 @@ fn bug_report_names_gaps_and_overwrites_nothing() {
     let fake = host();
     fake.with(|s| s.unloaded = true);
     let fake = fake.file("/tmp/there.tar", "mine");
-    let sentence = fails(&fake, "bug-report --output /tmp/there.tar", Exit::Failed);
+    let sentence = fails(&fake, "bug-report --to-file /tmp/there.tar", Exit::Failed);
     assert!(
         sentence.contains(&format!("{:?}", Errno::EEXIST)),
         "{sentence}"
     );
-    let ran = run(&fake, "bug-report --output /tmp/new.tar --json");
+    let ran = run(&fake, "bug-report --to-file /tmp/new.tar --json");
     let json: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
     assert_eq!(json["output"], "/tmp/new.tar");
     assert_eq!(json["contents"][0], "cgpu-bug-report/cgpuctl/version.json");

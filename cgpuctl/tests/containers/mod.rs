@@ -24,7 +24,7 @@ fn host() -> Fake {
 /// The host with a CDI file, and with all that the file names: the nodes are plain files here.
 fn described() -> Fake {
     let mut host = host();
-    done(&host, "cdi generate --output /run/cdi/cgpu.json");
+    done(&host, "cdi generate --to-file /run/cdi/cgpu.json");
     for path in named(&host) {
         if !host.path_of(&path).exists() {
             host = host.file(&path, "");
@@ -61,7 +61,7 @@ fn container_commands_print_their_goldens() {
     golden(
         "cdi_generate_file",
         host,
-        "cdi generate --output /run/cdi/cgpu.json",
+        "cdi generate --to-file /run/cdi/cgpu.json",
     );
     golden("cdi_list", described, "cdi list");
     golden("cdi_validate", described, "cdi validate");
@@ -155,7 +155,7 @@ fn a_faulty_file_is_refused_with_its_fault() {
         Exit::Failed,
     );
     let remedy =
-        "again with `cgpuctl cdi generate --output /run/cdi/cgpu.json`, and remove /tmp/a.json";
+        "again with `cgpuctl cdi generate --to-file /run/cdi/cgpu.json`, and remove /tmp/a.json";
     assert!(sentence.contains(remedy), "{sentence}");
     let host = described();
     fails(&host, "cdi validate /tmp/none.json", Exit::Failed);
@@ -170,10 +170,10 @@ fn a_file_goes_with_the_last_instance() {
     let host = Fake::new(1);
     fails(&host, "cdi generate", Exit::NotFound);
     done(&host, "inst create a --gpu 0 --mem 2GiB");
-    run(&host, "cdi generate -o /run/cdi/cgpu.json");
+    run(&host, "cdi generate --to-file /run/cdi/cgpu.json");
     assert!(host.path_of("/run/cdi/cgpu.json").exists());
     done(&host, "inst destroy a");
-    run(&host, "cdi generate -o /run/cdi/cgpu.json");
+    run(&host, "cdi generate --to-file /run/cdi/cgpu.json");
     assert!(!host.path_of("/run/cdi/cgpu.json").exists());
     // Nothing else is left in the folder that engines read.
     let left = std::fs::read_dir(host.path_of("/run/cdi")).expect("a folder");
@@ -198,7 +198,7 @@ fn watching_writes_the_file_again_at_every_change() {
                 assert!(!host.path_of("/run/cdi/cgpu.json").exists());
                 host.with(|s| s.unloaded = false);
                 done(host, "inst destroy late");
-                done(host, "inst create end. --gpu 1 --mem 1GiB");
+                run(host, "inst create end. --gpu 1 --mem 1GiB");
             },
             |host| {
                 assert_eq!(read(host).devices.len(), 2);
@@ -206,7 +206,7 @@ fn watching_writes_the_file_again_at_every_change() {
             },
         ]
     });
-    let line = "cdi generate --watch -o /run/cdi/cgpu.json --json";
+    let line = "cdi generate --watch --output /run/cdi/cgpu.json --json";
     let ran = run(&host, line);
     assert_eq!(ran.exit, Exit::Failed);
     assert_eq!(ran.out.lines().count(), 1, "an object a line: {}", ran.out);
@@ -222,7 +222,7 @@ fn no_file_is_older_than_its_predecessor() {
     let turn = FileTurn::wait(&host.path_of("/run/cdi/cgpu.json")).expect("free");
     let file_of_one_device = {
         let host = host.clone();
-        std::thread::spawn(move || done(&host, "cdi generate -o /run/cdi/cgpu.json"))
+        std::thread::spawn(move || done(&host, "cdi generate --to-file /run/cdi/cgpu.json"))
     };
     std::thread::sleep(std::time::Duration::from_millis(200));
     done(&host, "inst create late --gpu 0 --mem 1GiB");
@@ -238,7 +238,9 @@ fn who_locks_the_folder_holds_up_nobody() {
     let host = host().file("/run/cdi/other.json", "");
     let _lock = lock_folder(&host.path_of("/run/cdi")).expect("locked");
     let (written, wait) = std::sync::mpsc::channel();
-    std::thread::spawn(move || written.send(done(&host, "cdi generate -o /run/cdi/cgpu.json")));
+    std::thread::spawn(move || {
+        written.send(done(&host, "cdi generate --to-file /run/cdi/cgpu.json"))
+    });
     wait.recv_timeout(std::time::Duration::from_secs(20))
         .expect("written");
 }
@@ -246,7 +248,7 @@ fn who_locks_the_folder_holds_up_nobody() {
 #[test]
 fn name_invalid_in_cdi_is_skipped_with_warning() {
     let host = host();
-    done(&host, "inst create end. --gpu 0 --mem 1GiB");
+    run(&host, "inst create end. --gpu 0 --mem 1GiB");
     let ran = run(&host, "cdi generate");
     assert_eq!(ran.exit, Exit::Done);
     assert!(ran.err.contains("\"end.\" is left out"), "{}", ran.err);
@@ -438,7 +440,7 @@ fn policies_are_saved_without_own_instances() {
     ] {
         let host = Fake::new(2);
         done(&host, "gpu set-policy 0 native");
-        done(&host, line);
+        assert_eq!(run(&host, line).exit, Exit::Done, "{line}");
         let said = done(&host, "inst save");
         assert!(said.ends_with("0 instances\n"), "{said}");
         let file = host.path_of("/etc/cgpu/instances.toml");

@@ -114,6 +114,41 @@ fn a_refused_container_is_told_and_leaves_nothing() {
 }
 
 #[test]
+fn settings_without_effect_draw_warnings() {
+    for (setting, policy, wanted) in [
+        (
+            "CGPU_WEIGHT=30",
+            "native",
+            Some("warning: a weight has no effect on GPU 0, which has the policy native"),
+        ),
+        ("CGPU_WEIGHT=30", "weight", None),
+        ("CGPU_WEIGHT=1", "native", None),
+        ("CGPU_WEIGHT=1", "fixed", Some("CGPU_WEIGHT changes that")),
+        (
+            "CGPU_MEM=100MiB",
+            "native",
+            Some("warning: a limit of 100 MiB is under 1 GiB"),
+        ),
+    ] {
+        let host = Fake::new(1);
+        done(&host, &format!("gpu set 0 --policy {policy}"));
+        let (_, said) = call(&host, "create-runtime", &[ASKS[0], ASKS[1], setting], "{}");
+        let mut lines: Vec<_> = said.lines().collect();
+        // There are no proxy nodes on this host.
+        let last = lines.pop().expect("a failure");
+        assert!(last.contains("taking /run/cgpu/dev"), "{last}");
+        assert_eq!(lines.len(), usize::from(wanted.is_some()), "{said}");
+        for (line, wanted) in lines.iter().zip(wanted) {
+            assert!(
+                line.starts_with("cgpu-hook: container 0123456789ab: "),
+                "{line}"
+            );
+            assert!(line.contains(wanted), "{line}");
+        }
+    }
+}
+
+#[test]
 fn image_settings_add_nothing_to_an_operators_instance() {
     let image = ["CGPU_MEM=1GiB", "ALIYUN_COM_GPU_VISIBLE_DEVICES=0"];
     let cdi = [image[0], image[1], "NVIDIA_VISIBLE_DEVICES=void"];

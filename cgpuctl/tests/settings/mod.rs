@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `inst set`: all that is named is changed, or nothing.
+//! `inst set` and `gpu set`: all that is named is changed, or nothing.
 
 use super::{
     busy_host, done, fails,
@@ -110,4 +110,39 @@ fn a_setting_that_stays_changed_is_named() {
     assert!(sentence.ends_with(end), "{sentence}");
     let infer = fake.with(|s| s.instances[2]);
     assert_eq!((infer.memory_limit_bytes, infer.weight), (10 << 30, 1));
+}
+
+/// The policy, period and burst of each GPU.
+fn rules(fake: &Fake) -> Vec<(u32, u32, u32)> {
+    let of = |gpu: &cgpu_uapi::GpuCompute| (gpu.policy, gpu.period, gpu.burst_ms);
+    fake.with(|s| s.gpu_compute.values().map(of).collect())
+}
+
+#[test]
+fn rules_of_all_gpus_change_or_none() {
+    let fake = Fake::new(2);
+    done(&fake, "gpu set 1 --burst 50");
+    done(&fake, "gpu set all --period interactive");
+    assert_eq!(rules(&fake), [(2, 2, 200), (2, 2, 50)]);
+    done(&fake, "gpu set-policy all equal");
+    assert_eq!(rules(&fake), [(1, 2, 200), (1, 2, 50)]);
+    // The third is refused: of two GPUs two were set before.
+    let refused = |fake: Fake, kept: &str| {
+        let sentence = fails(&fake, "gpu set 1,0 --policy weight --burst 9", Exit::Failed);
+        assert!(
+            sentence.contains("cannot change the rules of GPU 0"),
+            "{sentence}"
+        );
+        assert!(sentence.trim_end().ends_with(kept), "{sentence}");
+        rules(&fake)
+    };
+    let fake = fake.fail(Op::SetCompute, 1, Errno::EIO);
+    let back = "; what this command had changed before was changed back";
+    assert_eq!(refused(fake.clone(), back), [(1, 2, 200), (1, 2, 50)]);
+    let fake = Fake::new(2)
+        .fail(Op::SetCompute, 1, Errno::EIO)
+        .fail(Op::SetCompute, 2, Errno::EIO);
+    let kept = "; this command had changed GPU 1 before, and could not change it back";
+    assert_eq!(refused(fake, kept)[1].2, 9);
+    fails(&Fake::new(2), "gpu set 0,0 --policy weight", Exit::Usage);
 }
