@@ -6,7 +6,7 @@
 
 use super::{inst_list, target};
 use crate::{
-    args::Interval,
+    args::{is_memory, Interval},
     capabilities::Capabilities,
     client::errno,
     compute::own_burst,
@@ -18,17 +18,22 @@ use crate::{
     size::Bytes,
     verb::Verb,
 };
-use cgpu_uapi::{state, GpuCompute, Instance, InstanceCompute, ManagedMode, Policy, Priority};
+use cgpu_uapi::{
+    state, GpuCompute, Instance, InstanceCompute, InstanceLimit, Limited, ManagedMode, Period,
+    Policy, Priority,
+};
 use clap::Args;
 use serde::Serialize;
 use std::{
+    collections::HashMap,
     io::{stdout, ErrorKind, Write},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// Print a line when an instance comes, goes, is changed or is refused something, until stopped.
 ///
-/// With --json each line is one JSON object.
+/// A change of a GPU's rules (`cgpuctl gpu set`) is a line as well. With --json each line is one
+/// JSON object.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  cgpuctl events --json --count 1")]
 pub(crate) struct Events {
@@ -53,13 +58,19 @@ pub struct Event {
 struct Snapshot {
     instances: Vec<Instance>,
     compute: Vec<InstanceCompute>,
+    /// Of each instance, by its number.
+    limits: HashMap<u32, Vec<InstanceLimit>>,
     gpus: Vec<GpuCompute>,
 }
 
 impl Snapshot {
     fn new(control: &dyn Control) -> Result<Self, Problem> {
+        let instances = inst_list::all(control)?;
+        // One that has gone since has none, and is missing in the next reading.
+        let limits = |i: &Instance| Some((i.id, control.limits(&i.key).ok()?));
         Ok(Self {
-            instances: inst_list::all(control)?,
+            limits: instances.iter().filter_map(limits).collect(),
+            instances,
             compute: control.instance_compute()?,
             // They are away with the driver; instances are not.
             gpus: control.gpu_compute().unwrap_or_default(),
@@ -156,29 +167,34 @@ fn events(before: &Snapshot, now: &Snapshot, time_s: u64) -> Vec<Event> {
     }
     for i in &now.instances {
         let Some(was) = before.instances.iter().find(|was| was.id == i.id) else {
-            let terms = format!("limit {}, weight {}", Bytes(i.memory_limit_bytes), i.weight);
+            let terms = format!(
+                "memory limit {}, weight {}",
+                Bytes(i.memory_limit_bytes),
+                i.weight
+            );
             all.push(event("created", i, terms));
             continue;
         };
         let of = |reading: &Snapshot| reading.compute.iter().find(|c| c.id == i.id).copied();
+        let limits = pairs_of_limits(before, now, i.id);
         let changed = changes(was, i)
             .into_iter()
-            .chain(compute_changes(of(before), of(now)));
+            .chain(compute_changes(of(before), of(now)))
+            .chain(limits.iter().filter_map(limit_change));
         all.extend(changed.map(|detail| event("changed", i, detail)));
-        all.extend(refusals(was, i).map(|detail| event("refused", i, detail)));
+        let refused = refusals(was, i).chain(limits.iter().filter_map(limit_refusals));
+        all.extend(refused.map(|detail| event("refused", i, detail)));
     }
     for gpu in &now.gpus {
         let was = before.gpus.iter().find(|was| was.minor == gpu.minor);
-        if let Some(was) = was.filter(|was| was.policy != gpu.policy) {
-            let [now, was] = [gpu, was].map(|gpu| Policy::name_of(gpu.policy));
-            all.push(Event {
-                time_s,
-                event: "changed",
-                name: None,
-                gpu_minor: gpu.minor,
-                detail: format!("policy {now}, was {was}"),
-            });
-        }
+        let changed = was.map_or(vec![], |was| rule_changes(was, gpu));
+        all.extend(changed.into_iter().map(|detail| Event {
+            time_s,
+            event: "changed",
+            name: None,
+            gpu_minor: gpu.minor,
+            detail,
+        }));
     }
     all
 }
@@ -222,6 +238,60 @@ fn compute_changes(was: Option<InstanceCompute>, now: Option<InstanceCompute>) -
         change("burst", burst(&was), burst(&now)),
     ];
     all.into_iter().flatten().collect()
+}
+
+/// The rules of a GPU that are others.
+fn rule_changes(was: &GpuCompute, now: &GpuCompute) -> Vec<String> {
+    let ms = |gpu: &GpuCompute| format!("{} ms", gpu.burst_ms);
+    let all = [
+        change(
+            "policy",
+            Policy::name_of(was.policy),
+            Policy::name_of(now.policy),
+        ),
+        change(
+            "period",
+            Period::name_of(was.period),
+            Period::name_of(now.period),
+        ),
+        change("max_instances", was.max_instances, now.max_instances),
+        change(
+            "priority_percent",
+            was.priority_percent,
+            now.priority_percent,
+        ),
+        change("burst", ms(was), ms(now)),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// A limit of an instance in two readings.
+type LimitPair = (InstanceLimit, InstanceLimit);
+
+fn pairs_of_limits(before: &Snapshot, now: &Snapshot, id: u32) -> Vec<LimitPair> {
+    let of = |reading: &Snapshot| reading.limits.get(&id).cloned().unwrap_or_default();
+    let (before, now) = (of(before), of(now).into_iter());
+    let pair = |now: InstanceLimit| {
+        let was = before.iter().find(|was| was.what == now.what)?;
+        Some((*was, now))
+    };
+    now.filter_map(pair).collect()
+}
+
+/// Defaults are not compared by their value, which follows from the memory limit.
+fn limit_change((was, now): &LimitPair) -> Option<String> {
+    let shown = |limit: &InstanceLimit| match Limited::from_number(limit.what) {
+        _ if limit.is_set == 0 => "default".to_owned(),
+        Some(what) if is_memory(what) => Bytes(limit.limit).to_string(),
+        _ => limit.limit.to_string(),
+    };
+    let what = format!("limit of {}", Limited::name_of(now.what));
+    change(&what, shown(was), shown(now))
+}
+
+fn limit_refusals((was, now): &LimitPair) -> Option<String> {
+    let more = now.refused.saturating_sub(was.refused);
+    (more > 0).then(|| format!("{more} at the limit of {}", Limited::name_of(now.what)))
 }
 
 /// Refusals of an instance between two readings.

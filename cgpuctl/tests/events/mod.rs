@@ -24,7 +24,21 @@ fn eventful_host() -> Fake {
                     s.instances[0].calls_refused += 1;
                 });
             },
-            |fake| drop(run(fake, "gpu set-policy 0 fair")),
+            |fake| {
+                let rules = "--period interactive --max-instances 4 --priority-percent 9 --burst 7";
+                drop(run(fake, &format!("gpu set-policy 0 fair {rules}")));
+            },
+            |fake| {
+                done(fake, "inst set infer --clients 50 --bar1 64MiB");
+                // The defaults follow the memory limit, and nobody set them.
+                fake.with(|s| {
+                    let id = s.instances[2].id;
+                    let limits = s.limits.get_mut(&id).expect("beside the instance");
+                    limits[1].limit += 1;
+                    limits[4].refused += 3;
+                });
+            },
+            |fake| drop(done(fake, "inst set infer --clients default")),
             |fake| drop(done(fake, "inst suspend infer")),
             // One of the same name in one pause is another one.
             |fake| {
@@ -47,14 +61,14 @@ fn lines(count: usize, json: bool) -> Vec<String> {
 
 #[test]
 fn each_change_of_an_instance_is_a_line() {
-    let said: Vec<_> = lines(11, false)
+    let said: Vec<_> = lines(19, false)
         .iter()
         .map(|line| line.split_once("Z  ").expect("a time").1.to_owned())
         .collect();
     assert_eq!(
         said,
         [
-            "created    new on GPU 1  limit 4 GiB, weight 1",
+            "created    new on GPU 1  memory limit 4 GiB, weight 1",
             "changed    new on GPU 1  memory limit 5 GiB, was 4 GiB",
             "changed    new on GPU 1  weight 7, was 1",
             "changed    new on GPU 1  priority high, was normal",
@@ -62,9 +76,17 @@ fn each_change_of_an_instance_is_a_line() {
             "refused    train on GPU 0  2 allocations, for want of memory",
             "refused    train on GPU 0  1 calls; `cgpuctl inst show NAME --refused` has them",
             "changed    GPU 0  policy fixed-equal, was weight",
+            "changed    GPU 0  period interactive, was latency",
+            "changed    GPU 0  max_instances 4, was 16",
+            "changed    GPU 0  priority_percent 9, was 80",
+            "changed    GPU 0  burst 7 ms, was 200 ms",
+            "changed    infer on GPU 0  limit of clients 50, was default",
+            "changed    infer on GPU 0  limit of bar1 64 MiB, was default",
+            "refused    infer on GPU 0  3 at the limit of host_mem",
+            "changed    infer on GPU 0  limit of clients default, was 50",
             "changed    infer on GPU 0  suspended yes, was no",
             "destroyed  new on GPU 1",
-            "created    new on GPU 1  limit 4 GiB, weight 1",
+            "created    new on GPU 1  memory limit 4 GiB, weight 1",
         ]
     );
 }
@@ -80,7 +102,7 @@ fn each_line_is_an_object_for_programs() {
         (&"new".into(), &1.into())
     );
     assert!(said[0]["time_s"].as_u64().expect("a time") > 1_700_000_000);
-    assert_eq!(said[0]["detail"], "limit 4 GiB, weight 1");
+    assert_eq!(said[0]["detail"], "memory limit 4 GiB, weight 1");
     assert_eq!(said[7]["name"], serde_json::Value::Null);
 }
 
