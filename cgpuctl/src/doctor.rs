@@ -16,6 +16,7 @@ mod installation;
 mod module;
 mod nodes;
 pub(crate) mod scene;
+mod weights;
 
 pub use scene::{Finding, FindingState, Scene};
 
@@ -26,6 +27,7 @@ pub const CHECKS: &[fn(&Scene<'_>) -> Vec<Finding>] = &[
     module::module,
     module::driver,
     module::kernel_interface,
+    weights::weights,
     cgpufs::mount,
     nodes::permissions,
     nodes::modify_device_files,

@@ -145,6 +145,50 @@ fn a_node_that_others_can_open_is_found() {
     assert_eq!(only(&fake).subject, "/dev/copy");
 }
 
+#[test]
+fn weights_under_native_are_found() {
+    let host = |policy: u32, weights: &[u32]| {
+        let fake = sound();
+        fake.with(|s| {
+            s.gpu_compute.get_mut(&0).expect("a GPU").policy = policy;
+            for (id, weight) in (0..).zip(weights) {
+                let mut instance = Instance::new_zeroed();
+                (instance.id, instance.weight) = (id, *weight);
+                s.instances.push(instance);
+            }
+        });
+        fake
+    };
+    let found = |policy, weights: &[u32]| {
+        let all = examine(&host(policy, weights)).into_iter();
+        let found: Vec<_> = all.filter(|f| f.check == "weights").collect();
+        assert!(found.len() < 2, "{found:#?}");
+        found.into_iter().next()
+    };
+    for (weights, said) in [
+        (
+            &[1, 30][..],
+            "policy native; weights 1 to 30 have no effect",
+        ),
+        (&[30, 30], "policy native; weight 30 has no effect"),
+        (&[100], "policy native; weight 100 has no effect"),
+    ] {
+        let bad = found(5, weights).expect("a finding");
+        assert_eq!(
+            (bad.state, bad.found.as_str()),
+            (FindingState::Warning, said)
+        );
+        assert_eq!(bad.fix, "cgpuctl gpu set 0 --policy weight");
+        let printed = format!("warning  weights  {}: {}", bad.subject, bad.found);
+        assert!(printed.len() <= 80, "{printed}");
+    }
+    for (policy, weights) in [(5, &[1, 1][..]), (2, &[1, 30]), (3, &[1, 30])] {
+        let good = found(policy, weights).expect("a finding");
+        assert_eq!(good.state, FindingState::Ok, "{good:?}");
+    }
+    assert_eq!(found(5, &[]), None);
+}
+
 /// A device program, as runc makes them: character devices of these major numbers, nothing else.
 /// `extra` comes first.
 fn device_program(extra: &[u64], majors: &[i32]) -> Vec<u64> {
