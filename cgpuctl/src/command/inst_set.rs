@@ -96,8 +96,8 @@ pub(super) struct Settings {
     /// Limit of the host's memory that the driver holds. A CUDA program takes 73MB.
     #[arg(long, value_name = "SIZE|default", value_parser = size)]
     pub(super) host_mem: Option<u64>,
-    /// Limit of open files of the nodes. A CUDA program has up to 31, and one for each mapping of
-    /// host memory and each export.
+    /// Limit of open files of the nodes, and of keys by which programs wait for events. A CUDA
+    /// program has up to 43, and one for each mapping of host memory and each export.
     #[arg(long, value_name = "NUMBER|default", value_parser = count)]
     pub(super) files: Option<u64>,
     /// Limit of mappings of the GPU's registers. A CUDA program has 2, and each child that it forks

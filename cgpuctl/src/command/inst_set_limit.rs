@@ -19,7 +19,7 @@ use zerocopy::FromZeros;
 /// All instances of a GPU share what the driver and the GPU's firmware have: clients, objects,
 /// events, exports, BAR1, the host's memory, and time. The instance that is to have the GPU next
 /// waits until all mappings of its registers are taken back. A CUDA program has 2 to 5 clients, up
-/// to 370 objects, 8 to 15 events and 2 MiB of BAR1. It also has 73 MB of the host's memory, 31
+/// to 370 objects, 8 to 15 events and 2 MiB of BAR1. It also has 73 MB of the host's memory, 43
 /// files, 2 mappings and, with NCCL, 48 exports.
 #[derive(Args)]
 struct Words {
