@@ -224,7 +224,7 @@ impl Following {
 
     /// Does what the claim asks for, and writes to it what is.
     async fn step(&mut self, said: &mut Said) -> kube::Result<()> {
-        self.restore().await;
+        self.restore(said).await;
         self.resize(said).await;
         let Some(moment) = self.moment().await else {
             return Ok(());
@@ -253,7 +253,7 @@ impl Following {
 
     /// Has a lost instance be made again. Its pods may have been started already, and then the
     /// kubelet does not ask for it.
-    async fn restore(&mut self) {
+    async fn restore(&mut self, said: &Said) {
         let instances = self.ask(|tenants, uid| tenants.instances(uid)).await;
         let Ok(Ok(instances)) = instances else {
             return;
@@ -265,7 +265,8 @@ impl Following {
             return;
         }
         let (plan, name) = (self.plan.clone(), self.uid.instance());
-        let restored = self.ask(move |tenants, uid| tenants.restore(uid, &plan));
+        let wish = said.asked.clone().unwrap_or_default();
+        let restored = self.ask(move |tenants, uid| tenants.restore(uid, &plan, &wish));
         let why = match restored.await {
             Ok(Ok(is_done)) => {
                 self.is_lost = false;

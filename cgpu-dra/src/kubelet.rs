@@ -13,6 +13,7 @@ use crate::{
         RegistrationStatus, UnprepareResponse, UnpreparedAnswer,
     },
     rpc::{streamed, unary, unknown, Answer, Call},
+    status::Resize,
     tenants::{TenantError, Tenants},
     threads,
 };
@@ -184,13 +185,16 @@ impl Kubelet {
         if !is_object(&claim.namespace) || !is_object(&claim.name) {
             return Err(ClaimError::Name);
         }
-        let plan = match self.tenants.plan(&uid) {
-            None => self.plan(&uid, &self.find(claim).await?).await?,
+        let (plan, wish) = match self.tenants.plan(&uid) {
+            None => {
+                let found = self.find(claim).await?;
+                (self.plan(&uid, &found).await?, wish_of(&found))
+            }
             Some(known) => self.plan_again(&uid, claim, known).await?,
         };
         let tenants = self.tenants.clone();
         let (at, made) = (uid.clone(), plan.clone());
-        ask(move || tenants.prepare(&at, &made)).await??;
+        ask(move || tenants.prepare(&at, &made, &wish)).await??;
         Ok((uid, plan))
     }
 
@@ -210,20 +214,21 @@ impl Kubelet {
         uid: &Uid,
         claim: ClaimReference,
         known: Plan,
-    ) -> Result<Plan, ClaimError> {
+    ) -> Result<(Plan, Resize), ClaimError> {
         let found = tokio::time::timeout(FOR_KNOWN, self.find(claim)).await;
         let Ok(Ok(found)) = found else {
-            return Ok(known);
+            return Ok((known, Resize::default()));
         };
+        let wish = wish_of(&found);
         let planning = self.plan(uid, &found);
         let is_same = found.metadata.uid.as_deref() == Some(uid.as_str());
         if !is_same || !known.is_allocated(&found, &self.pool) {
-            return planning.await;
+            return planning.await.map(|plan| (plan, wish));
         }
         let new = tokio::time::timeout(FOR_KNOWN, planning).await;
         let new = new.ok().and_then(Result::ok);
         let moved = new.filter(|new| !new.is_same_allocation(&known));
-        Ok(moved.unwrap_or(known))
+        Ok((moved.unwrap_or(known), wish))
     }
 
     /// Plans a claim's instances as it is allocated.
@@ -256,6 +261,11 @@ impl Kubelet {
         let tenants = self.tenants.clone();
         Ok(ask(move || tenants.unprepare(&uid)).await??)
     }
+}
+
+/// The claim's wish for a smaller size. The keeper tells the claim if it cannot be read.
+fn wish_of(claim: &ResourceClaim) -> Resize {
+    Resize::of(claim).unwrap_or_default()
 }
 
 /// Asks the control device. The kubelet tries again what takes long, with all claims of a node.

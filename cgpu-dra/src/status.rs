@@ -76,6 +76,17 @@ impl Resize {
 }
 
 impl Resize {
+    /// A share as large as this wishes, and never larger than it is.
+    pub fn within(&self, share: &Share) -> Share {
+        let memory_bytes = self.memory_bytes.unwrap_or(share.memory_bytes);
+        let weight = self.weight.unwrap_or(share.weight);
+        Share {
+            memory_bytes: memory_bytes.min(share.memory_bytes),
+            weight: weight.min(share.weight),
+            ..share.clone()
+        }
+    }
+
     /// Whether these instances are what it says.
     fn is_kept(&self, instances: &[Instance]) -> bool {
         let memory = |i: &Instance| self.memory_bytes.is_none_or(|n| n == i.memory_limit_bytes);

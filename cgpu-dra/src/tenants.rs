@@ -9,6 +9,7 @@ use crate::{
     journal::Journal,
     names::{self, Uid, CDI_KIND},
     node::{Node, Places},
+    status::Resize,
     turns::{Turn, Turns},
 };
 use cgpu_client::{
@@ -253,16 +254,17 @@ impl Tenants {
         self.node.control()?.instance_compute()
     }
 
-    /// Makes the instances of a claim and its CDI file. Those that are there stay as they are; but
-    /// if the journal does not say that they were complete, they get what the plan says.
-    pub fn prepare(&self, uid: &Uid, plan: &Plan) -> Result<(), TenantError> {
+    /// Makes the instances of a claim and its CDI file, no larger than the claim's `wish`. Those
+    /// that are there stay as they are; but if the journal does not say that they were complete,
+    /// they get what the plan says.
+    pub fn prepare(&self, uid: &Uid, plan: &Plan, wish: &Resize) -> Result<(), TenantError> {
         let _turn = self.turn(uid)?;
-        self.prepare_in_turn(uid, plan)
+        self.prepare_in_turn(uid, plan, wish)
     }
 
     /// Makes those of a claim's instances again that are not there any more, unless it was
     /// unprepared or prepared anew since it had this plan. Says whether it has made any.
-    pub fn restore(&self, uid: &Uid, plan: &Plan) -> Result<bool, TenantError> {
+    pub fn restore(&self, uid: &Uid, plan: &Plan, wish: &Resize) -> Result<bool, TenantError> {
         let _turn = self.turn(uid)?;
         // A removal that has begun took the file first, and is tried again.
         let is_same = self.journal.plan(uid).as_ref() == Some(plan) && self.cdi_file(uid).is_file();
@@ -270,12 +272,12 @@ impl Tenants {
         let is_whole = plan.shares.iter().all(|share| is_there(&there, share));
         let is_lost = is_same && !(is_whole && self.journal.is_complete(uid));
         if is_lost {
-            self.prepare_in_turn(uid, plan)?;
+            self.prepare_in_turn(uid, plan, wish)?;
         }
         Ok(is_lost)
     }
 
-    fn prepare_in_turn(&self, uid: &Uid, plan: &Plan) -> Result<(), TenantError> {
+    fn prepare_in_turn(&self, uid: &Uid, plan: &Plan, wish: &Resize) -> Result<(), TenantError> {
         let control = self.control()?;
         let was_known = self.journal.knows(uid);
         let before = self.journal.plan(uid);
@@ -291,7 +293,9 @@ impl Tenants {
         if !complete || plan.shares.iter().any(|share| !is_there(&there, share)) {
             self.journal.add(uid, plan)?;
         }
-        let made = self.make_all(&*control, uid, plan, &there, complete);
+        // The journal has what was set aside: an instance may grow up to that later.
+        let shares: Vec<_> = plan.shares.iter().map(|share| wish.within(share)).collect();
+        let made = self.make_all(&*control, uid, &shares, &there, complete);
         let made = made.and_then(|()| {
             self.journal.complete(uid)?;
             self.node.mount_cgpufs()?;
@@ -308,11 +312,11 @@ impl Tenants {
         &self,
         control: &dyn Control,
         uid: &Uid,
-        plan: &Plan,
+        shares: &[Share],
         there: &[Instance],
         complete: bool,
     ) -> Result<(), TenantError> {
-        for share in &plan.shares {
+        for share in shares {
             let failed = |errno| TenantError::Make {
                 name: uid.instance(),
                 device: share.device.clone(),

@@ -6,7 +6,7 @@ mod fake_node;
 mod train;
 
 use answers::serve;
-use cgpu_dra::{apiserver::ClaimApi, keeper::Keeper, names::Uid, tenants::Tenants};
+use cgpu_dra::{apiserver::ClaimApi, keeper::Keeper, names::Uid, status::Resize, tenants::Tenants};
 use cgpu_fake::Op;
 use fake_node::FakeNode;
 use http::{Method, Request};
@@ -80,7 +80,9 @@ fn answer_with(kept: &Mutex<Value>, request: &Request<Bytes>) -> Value {
 fn keeper(node: &Arc<FakeNode>, client: Client) -> Keeper {
     let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
     let uid = Uid::new(UID).expect("a uid");
-    tenants.prepare(&uid, &plan()).expect("prepared");
+    tenants
+        .prepare(&uid, &plan(), &Resize::default())
+        .expect("prepared");
     Keeper {
         client,
         pool: "node1".to_owned(),
@@ -270,14 +272,23 @@ async fn a_lost_instance_comes_back() {
     }
     running.abort();
     // Another call was faster.
-    assert_eq!(tenants.restore(&uid, &plan()), Ok(false));
+    assert_eq!(
+        tenants.restore(&uid, &plan(), &Resize::default()),
+        Ok(false)
+    );
     // A removal that has begun goes first: a program of the claim's other instance still runs.
     node.with(|s| s.instances[0].open_files = 1);
     tenants.unprepare(&uid).expect_err("in use");
-    assert_eq!(tenants.restore(&uid, &plan()), Ok(false));
+    assert_eq!(
+        tenants.restore(&uid, &plan(), &Resize::default()),
+        Ok(false)
+    );
     node.with(|s| s.instances[0].open_files = 0);
     tenants.unprepare(&uid).expect("removed");
-    assert_eq!(tenants.restore(&uid, &plan()), Ok(false));
+    assert_eq!(
+        tenants.restore(&uid, &plan(), &Resize::default()),
+        Ok(false)
+    );
     assert!(node.limits().is_empty() && node.cdi_files().is_empty());
 }
 

@@ -13,6 +13,7 @@ use cgpu_dra::{
         PodResources,
     },
     rpc,
+    status::Resize,
     tenants::Tenants,
 };
 use cgpu_fake::ControlState;
@@ -33,7 +34,9 @@ use train::{plan, UID};
 fn metrics(node: &Arc<FakeNode>) -> Arc<Metrics> {
     let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
     let uid = Uid::new(UID).expect("a uid");
-    tenants.prepare(&uid, &plan()).expect("prepared");
+    tenants
+        .prepare(&uid, &plan(), &Resize::default())
+        .expect("prepared");
     node.with(|s: &mut ControlState| {
         let mut by_hand = s.instances[0];
         by_hand.key.name = cgpu_uapi::Name::new("by-hand").expect("a name");

@@ -15,6 +15,7 @@ use cgpu_dra::{
     publisher::Publisher,
     rpc,
     slots::Slots,
+    status::Resize,
     tenants::Tenants,
 };
 use cgpu_uapi::Name;
@@ -142,7 +143,9 @@ async fn a_taint_keeps_its_time() {
     // Somebody makes an instance by hand.
     let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
     let uid = Uid::new(UID).expect("a uid");
-    tenants.prepare(&uid, &plan()).expect("prepared");
+    tenants
+        .prepare(&uid, &plan(), &Resize::default())
+        .expect("prepared");
     node.with(|s| s.instances[0].key.name = Name::new("train").expect("a name"));
     published(2, "2026-01-01T00:00:01Z").await;
     failures.note("0000:29:00.0", 79).expect("noted");

@@ -15,6 +15,7 @@ use cgpu_dra::{
     proto::{HealthResponse, HealthStatus, PrepareResponse, PreparedAnswer, UnprepareResponse},
     rpc,
     slots::driver_answers,
+    status::Resize,
     tenants::Tenants,
 };
 use cgpu_fake::Op;
@@ -318,6 +319,41 @@ async fn refused_new_allocation_keeps_no_old_share() {
     }
 }
 
+/// It was annotated before its pod was there. Nobody can change a limit, so the first one counts.
+#[tokio::test]
+async fn annotated_claim_starts_as_small_as_asked() {
+    for (memory, weight, expected) in [
+        ("4Gi", "7", (4 * GIB, 7)),
+        ("16Gi", "7", (8 * GIB, 7)),
+        ("16Gi", "30", (8 * GIB, 20)),
+        ("small", "7", (8 * GIB, 20)),
+    ] {
+        let node = FakeNode::new(1);
+        let mut annotated = one_share();
+        annotated["metadata"]["annotations"] =
+            json!({"cgpu.io/memory": memory, "cgpu.io/weight": weight});
+        let mut driver = start(&node, &known(annotated)).await;
+        node.with(|s| (0..99).for_each(|n| s.fail(Op::SetMemory, n, Errno::EIO)));
+        for is_journal_lost in [false, true, false] {
+            // A reboot takes the journal along, and a new load of the module the instances alone.
+            if is_journal_lost {
+                let files = node.journal().into_iter();
+                files.for_each(|file| std::fs::remove_file(file).expect("removed"));
+            }
+            node.with(|s| s.instances.clear());
+            assert_eq!(driver.prepare().await.error, "");
+            let sizes = node.with(|s| (s.instances[0].memory_limit_bytes, s.instances[0].weight));
+            assert_eq!(sizes, expected, "{memory} {weight}");
+            // It may grow up to that.
+            let plan = std::fs::read_to_string(written(&node, "json")).expect("read");
+            assert!(
+                plan.contains(&format!("\"memory_bytes\":{}", 8 * GIB)),
+                "{plan}"
+            );
+        }
+    }
+}
+
 /// Others are answered while a call of the driver does not come back.
 #[tokio::test]
 async fn a_stuck_call_holds_up_itself_alone() {
@@ -609,7 +645,9 @@ fn overcommitted_claim_grows_again() {
         let claim = serde_json::from_value(claim).expect("a claim");
         let inventory = tenants.inventory().expect("read");
         let plan = plan(&claim, uid, "node1", &inventory, Allowed::default()).expect("planned");
-        tenants.prepare(uid, &plan).expect("prepared");
+        tenants
+            .prepare(uid, &plan, &Resize::default())
+            .expect("prepared");
     }
     for size in [Some(40 * GIB), None] {
         tenants.resize(&uids[0], size, None).expect("resized");

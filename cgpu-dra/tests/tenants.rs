@@ -4,7 +4,7 @@
 mod fake_node;
 mod train;
 
-use cgpu_dra::{names::Uid, tenants::Tenants};
+use cgpu_dra::{names::Uid, status::Resize, tenants::Tenants};
 use fake_node::FakeNode;
 use std::{
     sync::Arc,
@@ -19,7 +19,9 @@ fn no_claim_waits_for_another_one() {
     let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
     let tenants = Arc::new(tenants);
     let [stuck, other] = ["f", "e"].map(|last| Uid::new(&UID.replace('f', last)).expect("a uid"));
-    tenants.prepare(&stuck, &plan()).expect("prepared");
+    tenants
+        .prepare(&stuck, &plan(), &Resize::default())
+        .expect("prepared");
     node.with(|s| s.busy = Some(s.instances[0].key.name));
     let (resizing, uid) = (tenants.clone(), stuck.clone());
     let resizing = std::thread::spawn(move || resizing.resize(&uid, Some(1 << 30), None));
@@ -27,7 +29,9 @@ fn no_claim_waits_for_another_one() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let began = Instant::now();
-    tenants.prepare(&other, &plan()).expect("prepared");
+    tenants
+        .prepare(&other, &plan(), &Resize::default())
+        .expect("prepared");
     tenants.unprepare(&other).expect("removed");
     assert_eq!(tenants.remove_strays(), Ok(vec![]));
     assert!(began.elapsed() < Duration::from_secs(5), "it has waited");
@@ -46,18 +50,24 @@ fn claim_allocated_anew_moves() {
     let node = FakeNode::new(2);
     let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
     let uid = Uid::new(UID).expect("a uid");
-    tenants.prepare(&uid, &plan()).expect("prepared");
+    tenants
+        .prepare(&uid, &plan(), &Resize::default())
+        .expect("prepared");
     let mut other = plan();
     (other.shares[0].device, other.shares[0].minor) = ("gpu-1".to_owned(), 1);
     node.with(|s| s.instances[0].open_files = 1);
-    let refused = tenants.prepare(&uid, &other).expect_err("in use");
+    let refused = tenants
+        .prepare(&uid, &other, &Resize::default())
+        .expect_err("in use");
     assert!(
         refused.to_string().contains("one file is still open"),
         "{refused}"
     );
     assert_eq!(tenants.plan(&uid), Some(plan()));
     node.with(|s| s.instances[0].open_files = 0);
-    tenants.prepare(&uid, &other).expect("prepared");
+    tenants
+        .prepare(&uid, &other, &Resize::default())
+        .expect("prepared");
     let at: Vec<_> = node
         .limits()
         .into_iter()
