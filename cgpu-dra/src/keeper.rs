@@ -9,7 +9,7 @@ use crate::{
     names::{Uid, DRIVER},
     once::Once,
     status::{self, Moment, Resize, Wish},
-    tenants::Tenants,
+    tenants::{is_absent, TenantError, Tenants},
     threads,
 };
 use futures_util::AsyncBufReadExt;
@@ -255,8 +255,14 @@ impl Following {
     /// kubelet does not ask for it.
     async fn restore(&mut self, said: &Said) {
         let instances = self.ask(|tenants, uid| tenants.instances(uid)).await;
-        let Ok(Ok(instances)) = instances else {
-            return;
+        let instances = match instances {
+            Ok(Ok(instances)) => instances,
+            Ok(Err(error)) => {
+                // Without the module there is nothing to make it with.
+                self.last.say(Some(error.to_string()));
+                return;
+            }
+            Err(_) => return,
         };
         let has = |minor| instances.iter().any(|i| i.key.gpu_minor == minor);
         self.is_lost |= !self.plan.shares.iter().all(|share| has(share.minor));
@@ -310,8 +316,11 @@ impl Following {
     }
 
     async fn moment(&self) -> Option<Moment> {
-        let read =
-            |tenants: &Tenants, uid: &Uid| Some((tenants.instances(uid).ok()?, tenants.compute()));
+        let read = |tenants: &Tenants, uid: &Uid| match tenants.instances(uid) {
+            // They go with the module.
+            Err(TenantError::Control(errno)) if is_absent(errno) => Some((vec![], Ok(vec![]))),
+            found => Some((found.ok()?, tenants.compute())),
+        };
         let (instances, compute) = self.ask(read).await.ok()??;
         Some(Moment {
             instances,

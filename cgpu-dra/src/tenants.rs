@@ -132,6 +132,12 @@ pub fn said(errno: Errno) -> String {
     words.to_owned()
 }
 
+/// Whether an errno of the control device says that the driver or the module is not there. Any
+/// other, such as that of too many open files, says nothing about them.
+pub fn is_absent(errno: Errno) -> bool {
+    matches!(errno, Errno::ENOENT | Errno::ENODEV | Errno::ENXIO)
+}
+
 /// The outcome of a look at the GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {

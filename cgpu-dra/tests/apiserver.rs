@@ -292,6 +292,74 @@ async fn a_lost_instance_comes_back() {
     assert!(node.limits().is_empty() && node.cdi_files().is_empty());
 }
 
+/// Its limit cannot be changed afterwards.
+#[tokio::test]
+async fn a_lost_instance_stays_as_small_as_asked() {
+    let node = FakeNode::new(1);
+    let client = serve(|request| {
+        let mut answer = answer(request, false);
+        if let Some(claim) = claim_in(&mut answer) {
+            claim["metadata"]["annotations"] = json!({"cgpu.io/memory": "4Gi"});
+        }
+        answer
+    });
+    let running = tokio::spawn(keeper(&node, client.await).run());
+    let limits = || node.with(|s| s.instances.first().map(|i| i.memory_limit_bytes));
+    let until = async |limit: u64| {
+        while limits() != Some(limit) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let soon = Duration::from_secs(60);
+    let resized = tokio::time::timeout(soon, until(4 << 30)).await;
+    assert!(resized.is_ok(), "{:?}", node.limits());
+    node.with(|s| {
+        (0..99).for_each(|n| s.fail(Op::SetMemory, n, Errno::EIO));
+        s.instances.clear();
+    });
+    let restored = tokio::time::timeout(soon, until(4 << 30)).await;
+    assert!(restored.is_ok(), "{:?}", node.limits());
+    running.abort();
+}
+
+/// The module was unloaded, or the control device cannot be opened for want of files.
+#[tokio::test]
+async fn a_claim_without_its_instance_is_not_ready() {
+    let node = FakeNode::new(1);
+    let status: Arc<Mutex<Value>> = Arc::default();
+    let kept = status.clone();
+    let client = serve(move |request| answer_with(&kept, request)).await;
+    let running = tokio::spawn(keeper(&node, client).run());
+    let ready = || {
+        let status = status.lock().expect("held");
+        let ready = &status[0]["conditions"][0];
+        let words = ["type", "status", "reason"].map(|key| ready[key].as_str());
+        words
+            .map(|word| word.unwrap_or_default().to_owned())
+            .join(" ")
+    };
+    for (gone, told) in [
+        (false, "Ready True InstanceCreated"),
+        (true, "Ready False InstanceGone"),
+        (false, "Ready True InstanceCreated"),
+    ] {
+        node.driver_gone.store(gone, Ordering::Relaxed);
+        let began = Instant::now();
+        while ready() != told {
+            assert!(began.elapsed() < Duration::from_secs(60), "{}", ready());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    // Nobody knows then, so the claim says what was known last.
+    node.with(|s| (0..999).for_each(|n| s.fail(Op::Open, n, Errno::EMFILE)));
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(10) {
+        assert_eq!(ready(), "Ready True InstanceCreated");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    running.abort();
+}
+
 /// An operator's change outlives the driver then, as that of a claim that never had a wish.
 #[tokio::test]
 async fn no_trace_is_left_of_a_wish() {
