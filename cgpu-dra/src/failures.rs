@@ -36,7 +36,7 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 pub const NO_SCHEDULE: &str = "NoSchedule";
 
 /// How long the driver has to be missed before it is gone, and silent before that is told. Pods are
-/// evicted when it is gone, and one look may fail for want of memory or files.
+/// evicted when it is gone.
 pub const PATIENCE: Duration = Duration::from_secs(6);
 
 /// Why a GPU is not to be used.
@@ -46,7 +46,8 @@ pub enum Failure {
     Xid(u32),
     /// The driver is not there, or refuses to answer.
     DriverGone,
-    /// A call of the driver has not come back for long. It may still come.
+    /// A call of the driver has not come back for long, or fails for another reason than that the
+    /// driver is not there.
     DriverSilent,
 }
 
@@ -82,9 +83,7 @@ impl Failure {
         match self {
             Self::Xid(number) => format!("the NVIDIA driver has reported Xid {number}"),
             Self::DriverGone => "the NVIDIA driver does not answer".to_owned(),
-            Self::DriverSilent => {
-                "a call of the NVIDIA driver has not come back for long".to_owned()
-            }
+            Self::DriverSilent => "the NVIDIA driver has not answered for long".to_owned(),
         }
     }
 }
@@ -230,7 +229,7 @@ pub enum Told {
     There(Option<Duration>),
     /// It is not there.
     Missing,
-    /// Nothing has come yet.
+    /// Nothing has come yet, or an error that says nothing about the driver.
     Nothing,
 }
 

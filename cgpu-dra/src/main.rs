@@ -19,6 +19,7 @@ use cgpu_uapi::{Priority, BURST_MS_MAX};
 use clap::{Args, Parser, Subcommand};
 use http::request::Parts;
 use kube::{Client, Config};
+use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
     net::TcpListener,
@@ -193,8 +194,21 @@ impl NodeOptions {
     }
 }
 
+/// Has this program open as many files as it may: each claim that is followed holds a watch.
+fn raise_files() {
+    let files = Resource::RLIMIT_NOFILE;
+    let raised = getrlimit(files).and_then(|(_, hard)| setrlimit(files, hard, hard));
+    if let Err(errno) = raised {
+        eprintln!(
+            "cgpu-dra: cannot raise the limit of open files: {}",
+            errno.desc()
+        );
+    }
+}
+
 fn main() -> ExitCode {
     let options = Options::parse();
+    raise_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -10,7 +10,7 @@ use crate::{
     names::DRIVER,
     once::Once,
     slices::{self, dropped, same},
-    tenants::{Look, Tenants},
+    tenants::{is_absent, Look, Tenants},
 };
 use futures_util::{Stream, StreamExt};
 use k8s_openapi::{
@@ -196,6 +196,15 @@ impl Publisher {
     }
 }
 
+/// The meaning of an error for the driver. Pods are evicted where it is missing.
+fn told_by(errno: Errno) -> Told {
+    if is_absent(errno) {
+        Told::Missing
+    } else {
+        Told::Nothing
+    }
+}
+
 impl Looker {
     /// Waits for another's end. Meanwhile the kubelet hears how the GPUs are.
     async fn meanwhile<T>(&mut self, other: impl Future<Output = T>) -> T {
@@ -223,9 +232,13 @@ impl Looker {
                 // While there are instances, the module answers by itself, and soon.
                 Told::There(is_idle.then(|| began.elapsed()))
             }
-            Some(_) => {
+            Some(Ok(_)) => {
                 self.idle = None;
                 Told::Missing
+            }
+            Some(Err(errno)) => {
+                self.idle = None;
+                told_by(errno)
             }
             None => {
                 // Nobody's pods are to be kept away because a tenant holds up the report.
@@ -233,7 +246,8 @@ impl Looker {
                 let (is_there, _) = self.asking.ask(move || tenants.has_driver()).await;
                 match is_there {
                     Some(Ok(true)) => Told::There(None),
-                    Some(_) => Told::Missing,
+                    Some(Ok(false)) => Told::Missing,
+                    Some(Err(errno)) => told_by(errno),
                     None => Told::Nothing,
                 }
             }

@@ -3,7 +3,10 @@
 //! as far as asking for one, or says which argument it lacks.
 
 use cgpu_dra::names::DRIVER;
-use std::process::{Command, Output};
+use std::{
+    process::{Command, Output, Stdio},
+    time::{Duration, Instant},
+};
 
 /// Runs the program with these variables and arguments, and nothing else.
 fn run(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
@@ -92,6 +95,38 @@ fn the_other_roles_need_no_node() {
         ],
     );
     assert!(said.contains("cannot be used with"), "{said}");
+}
+
+/// A container's shell, systemd and container runtimes often let it open 1024.
+#[test]
+fn as_many_files_as_may_be_are_opened() {
+    let folder = std::env::temp_dir().join(format!("cgpu-files-{}", std::process::id()));
+    let within = |name: &str| format!("--{name}={}", folder.join(name).display());
+    let mut running = Command::new("sh")
+        .args(["-c", "ulimit -Sn 64; ulimit -Hn 500; exec \"$0\" \"$@\""])
+        .args([env!("CARGO_BIN_EXE_cgpu-dra"), "device-plugin"])
+        .arg("--profile=8g=8Gi:20:4")
+        .args(["state", "cdi", "device-plugins"].map(within))
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("run");
+    let limits = format!("/proc/{}/limits", running.id());
+    let files = || {
+        let text = std::fs::read_to_string(&limits).expect("it runs");
+        let line = text.lines().find(|line| line.starts_with("Max open files"));
+        let line = line.expect("a limit").split_whitespace();
+        let numbers: Vec<_> = line.skip(3).take(2).map(str::to_owned).collect();
+        numbers
+    };
+    let began = Instant::now();
+    while files() != ["500", "500"] && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let raised = files();
+    running.kill().expect("stopped");
+    running.wait().expect("ended");
+    let _ = std::fs::remove_dir_all(folder);
+    assert_eq!(raised, ["500", "500"]);
 }
 
 /// Below the kubelet's folder of plugins are the volumes of CSI drivers.

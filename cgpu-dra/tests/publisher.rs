@@ -18,11 +18,13 @@ use cgpu_dra::{
     status::Resize,
     tenants::Tenants,
 };
+use cgpu_fake::{ControlState, Op};
 use cgpu_uapi::Name;
 use fake_node::FakeNode;
 use http::{Method, Request};
 use hyper::body::Bytes;
 use kube::Client;
+use nix::errno::Errno;
 use serde_json::{json, Value};
 use std::{
     sync::{
@@ -229,6 +231,33 @@ async fn stuck_driver_evicts_nobody() {
     let told = tokio::time::timeout(3 * PATIENCE, health.wait_for(is)).await;
     assert!(told.is_err(), "{told:?}");
     node.with(|s| s.held_up = false);
+    running.abort();
+}
+
+/// Too many files are open, or there is no memory: that evicts no pod.
+#[tokio::test]
+async fn other_errors_are_no_absence() {
+    let node = FakeNode::new(1);
+    let (publisher, mut health, _) = publisher(&node, serve(without_slices).await);
+    let running = tokio::spawn(publisher.run());
+    let mut told = async |failure: Option<Failure>| {
+        let is = |now: &Health| {
+            let now = now.get("gpu-0");
+            assert_ne!(now, Some(&Some(Failure::DriverGone)));
+            now == Some(&failure)
+        };
+        let told = tokio::time::timeout(Duration::from_secs(90), health.wait_for(is));
+        assert!(told.await.is_ok(), "{failure:?} is not told");
+    };
+    for errno in [Errno::EMFILE, Errno::ENOMEM, Errno::EIO] {
+        told(None).await;
+        node.with(|s| (0..999).for_each(|n| s.fail(Op::Instances, n, errno)));
+        told(Some(Failure::DriverSilent)).await;
+        tokio::time::sleep(PATIENCE).await;
+        told(Some(Failure::DriverSilent)).await;
+        node.with(|s| *s = ControlState::new(1));
+    }
+    told(None).await;
     running.abort();
 }
 
