@@ -261,6 +261,37 @@ async fn other_errors_are_no_absence() {
     running.abort();
 }
 
+/// The pods of a GPU whose driver has gone are evicted by its taint, and others come when it is
+/// back.
+#[tokio::test]
+async fn a_gone_driver_is_published() {
+    let node = FakeNode::new(1);
+    let slice: Arc<Mutex<Option<Value>>> = Arc::default();
+    let kept = slice.clone();
+    let client = serve(move |request| keep_slice(&kept, request)).await;
+    let (publisher, _health, _) = publisher(&node, client);
+    let running = tokio::spawn(publisher.run());
+    let taints = || {
+        let slice = slice.lock().expect("held").clone().unwrap_or_default();
+        let device = &slice["spec"]["devices"][0];
+        let taints = device["taints"].as_array().into_iter().flatten();
+        let words = taints.map(|t| [&t["key"], &t["effect"]].map(Value::to_string).join(" "));
+        device["name"].as_str().map(|_| words.collect::<Vec<_>>())
+    };
+    let gone = "\"gpu.cgpu.io/driver-gone\" \"NoExecute\"".to_owned();
+    for (is_gone, expected) in [(false, vec![]), (true, vec![gone]), (false, vec![])] {
+        node.driver_gone.store(is_gone, Ordering::Relaxed);
+        let (began, expected) = (Instant::now(), Some(expected));
+        while taints() != expected {
+            assert!(began.elapsed() < Duration::from_secs(90), "{:?}", taints());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let is_soon = began.elapsed() < Duration::from_secs(3);
+        assert!(!is_gone || !is_soon, "no patience");
+    }
+    running.abort();
+}
+
 /// The module asks the driver for its GPUs at each look while there is no instance.
 #[tokio::test]
 async fn an_idle_node_is_seldom_asked() {
