@@ -7,6 +7,7 @@ use crate::{
     failures::{Failure, Failures, PATIENCE},
     node::{Node, Places},
     once::Once,
+    pods,
     proto::{
         AllocateRequest, AllocateResponse, CdiDevice, ContainerAnswer, Nothing, PluginDevice,
         PluginDevices, RegisterRequest,
@@ -14,9 +15,14 @@ use crate::{
     rpc::{ask, identity, listen, serve, streamed, unary, unknown, Answer, Call, SocketFile},
     slots::{driver_answers, Profile, Slot, SlotError, Slots},
     threads,
+    unused::Unused,
 };
 use futures_util::{stream, StreamExt};
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::sync::{watch, Semaphore};
 use tonic::Status;
 
@@ -178,6 +184,39 @@ async fn look(
     }
 }
 
+/// Puts slots back that no container has any more, for as long as it is polled: the next one may be
+/// long in coming, and until then nobody is to be puzzled by one that is suspended or too small.
+async fn put_back(slots: Arc<Slots>, kubelet: &Path, devices: watch::Receiver<Devices>) {
+    let (mut unused, mut last) = (Unused::default(), Once::default());
+    loop {
+        tokio::time::sleep(PERIOD).await;
+        let used = match pods::slots(kubelet).await {
+            Ok(used) => used,
+            Err(why) => {
+                last.say(Some(format!("cannot see which slots are used: {why}")));
+                // One that has started anew is given its time.
+                unused = Unused::default();
+                continue;
+            }
+        };
+        let all: Vec<_> = devices.borrow().iter().map(|d| d.0.id.clone()).collect();
+        let due = unused.due(all, &used, Instant::now());
+        let done = if due.is_empty() {
+            Ok(vec![])
+        } else {
+            let slots = slots.clone();
+            let done = tokio::task::spawn_blocking(move || slots.put_back(&due)).await;
+            done.map_err(|e| e.to_string())
+                .and_then(|done| done.map_err(|e| e.to_string()))
+        };
+        let done = done.map(|done| done.iter().for_each(|id| unused.done(id)));
+        last.say(
+            done.err()
+                .map(|why| format!("cannot put slots back: {why}")),
+        );
+    }
+}
+
 /// Serves and registers all profiles, until the kubelet's socket is another one.
 async fn one_kubelet(
     settings: &PluginSettings,
@@ -228,6 +267,7 @@ pub async fn run(node: Arc<dyn Node>, settings: PluginSettings, mut stop: watch:
         settings.profiles.clone(),
     ));
     let (tell, devices) = watch::channel(Devices::new());
+    let pod_resources = settings.places.pod_resources.clone();
     let registered = async {
         // A kubelet that has started refuses its pods while it hears of no device. But in the end
         // it is told that there is none.
@@ -244,6 +284,7 @@ pub async fn run(node: Arc<dyn Node>, settings: PluginSettings, mut stop: watch:
     };
     tokio::select! {
         () = look(node, slots.clone(), failures, tell) => {}
+        () = put_back(slots.clone(), &pod_resources, devices.clone()) => {}
         () = registered => {}
         _ = stop.wait_for(|stop| *stop) => {}
     }

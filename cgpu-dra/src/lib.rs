@@ -13,7 +13,7 @@
 //! [`parameters`] and turns other systems' resource names ([`asked`]) into claims ([`compat`],
 //! [`templates`], `scheduler`, [`patch`]), and tells what is lost in [`events`].
 //! [`device_plugin`] gives out [`slots`] of fixed sizes in clusters whose scheduler cannot divide a
-//! GPU.
+//! GPU, and puts those back that are [`unused`].
 
 #![forbid(unsafe_code)]
 
@@ -50,5 +50,6 @@ pub mod templates;
 pub mod tenants;
 pub mod threads;
 pub(crate) mod turns;
+pub mod unused;
 pub mod web;
 pub mod webhook;

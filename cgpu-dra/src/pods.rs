@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Which container uses which claim, as the kubelet tells it to programs of its node
+//! Which container uses which claim or slot, as the kubelet tells it to programs of its node
 //! (`PodResourcesLister`). So this driver needs no right to read pods.
 
 use crate::{
     names::DRIVER,
     proto::{ListPodResourcesResponse, Nothing},
     rpc,
+    slots::RESOURCE,
 };
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 /// Longest wait for the kubelet.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -29,11 +30,22 @@ pub struct Use {
 
 /// Asks the kubelet at this socket; an error is a sentence.
 pub async fn list(socket: &Path) -> Result<Vec<Use>, String> {
+    ask(socket).await.map(|answer| uses(&answer))
+}
+
+/// The slots that containers have, by name; an error is a sentence.
+pub async fn slots(socket: &Path) -> Result<BTreeSet<String>, String> {
+    let answer = ask(socket).await?;
+    let pods = answer.pod_resources.into_iter();
+    let devices = pods.flat_map(|pod| pod.containers).flat_map(|c| c.devices);
+    let own = devices.filter(|device| device.resource_name.starts_with(RESOURCE));
+    Ok(own.flat_map(|device| device.device_ids).collect())
+}
+
+async fn ask(socket: &Path) -> Result<ListPodResourcesResponse, String> {
     let asked = rpc::ask(socket, "/v1.PodResourcesLister/List", &Nothing {}, LARGEST);
     let answer = tokio::time::timeout(PATIENCE, asked).await;
-    answer
-        .unwrap_or_else(|_| Err("the kubelet does not answer".to_owned()))
-        .map(|answer| uses(&answer))
+    answer.unwrap_or_else(|_| Err("the kubelet does not answer".to_owned()))
 }
 
 /// The uses of this driver's claims in an answer.

@@ -195,9 +195,23 @@ pub struct ContainerResources {
     /// Its name.
     #[prost(string, tag = "1")]
     pub name: String,
+    /// Its devices of device plugins.
+    #[prost(message, repeated, tag = "2")]
+    pub devices: Vec<ContainerDevices>,
     /// Its claims.
     #[prost(message, repeated, tag = "5")]
     pub dynamic_resources: Vec<DynamicResource>,
+}
+
+/// Devices of one resource that a container has.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ContainerDevices {
+    /// The resource's name in pods.
+    #[prost(string, tag = "1")]
+    pub resource_name: String,
+    /// The names that the device plugin has given them.
+    #[prost(string, repeated, tag = "2")]
+    pub device_ids: Vec<String>,
 }
 
 /// A claim of a container.

@@ -19,8 +19,9 @@ use cgpu_client::{
     size::Bytes,
 };
 use cgpu_uapi::{
-    capability, text, Gpu, Instance, InstanceKey, ManagedMode, Name, Priority,
-    MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
+    capability, set, text, Gpu, Instance, InstanceKey, InstanceSetChannels, InstanceSetCompute,
+    InstanceSetLimit, Limited, ManagedMode, Name, Priority, CHANNELS_MAX, FLAG_OVERCOMMIT,
+    LIMIT_DEFAULT, MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
 use nix::errno::Errno;
 use std::{
@@ -29,9 +30,12 @@ use std::{
     str::FromStr,
     sync::{Arc, Mutex, PoisonError},
 };
+use zerocopy::FromZeros;
 
 /// Vendor and class of the slots' CDI devices.
 pub const CDI_KIND: &str = "cgpu.io/slot";
+/// In front of a profile's name: the resource in pods.
+pub const RESOURCE: &str = "cgpu.io/gpu-";
 /// Longest name of a profile: with it a device's name stays below the kubelet's 63 bytes.
 const LONGEST: usize = 30;
 
@@ -121,7 +125,7 @@ impl FromStr for Profile {
 impl Profile {
     /// The resource's name in pods.
     pub fn resource(&self) -> String {
-        format!("cgpu.io/gpu-{}", self.name)
+        format!("{RESOURCE}{}", self.name)
     }
 
     /// Name of the socket of its service.
@@ -141,6 +145,8 @@ pub struct Slot {
     pub pci: String,
     /// Why its instance could not be made, if it is not there.
     pub missing: Option<SlotError>,
+    /// The limit of channels that a new instance of its GPU has.
+    channels: u32,
     share: Share,
 }
 
@@ -216,6 +222,8 @@ fn slot(profile: &Profile, gpu: &Gpu, n: u32) -> Slot {
         profile: profile.name.clone(),
         pci: text(&gpu.pci).to_owned(),
         missing: None,
+        // As the module does (cgpu_km/policy/channel_limit.rs, `default_limit`).
+        channels: (CHANNELS_MAX / gpu.max_instances.max(1)).max(1),
         share: Share {
             request: String::new(),
             device,
@@ -337,8 +345,8 @@ impl Slots {
         Ok((!tenants.is_empty()).then(|| spec_of(&tenants, gpus, &around)))
     }
 
-    /// Gives a container its slot: its name in CDI files. What an operator changed for the last
-    /// container that had it is as the profile says again.
+    /// Gives a container its slot: its name in CDI files. Whatever an operator changed for the last
+    /// container that had it is as at first again.
     pub fn allocate(&self, ids: &[String]) -> Result<String, SlotError> {
         let [id] = ids else {
             return Err(SlotError::Several(ids.len()));
@@ -352,9 +360,52 @@ impl Slots {
         }
         let key = slot.key().ok_or_else(|| failed(slot, Errno::EILSEQ))?;
         let control = self.control()?;
-        adjust(&*control, key, &slot.share, 0).map_err(|e| failed(slot, e))?;
+        renew(&*control, key, slot).map_err(|e| failed(slot, e))?;
         Ok(slot.cdi_id())
     }
+
+    /// Has those of these slots that no program has open be as at first. Gives back their names.
+    pub fn put_back(&self, ids: &BTreeSet<String>) -> Result<Vec<String>, SlotError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let control = self.control()?;
+        let gpus = control.gpus().map_err(TenantError::Control)?;
+        let there = control.instances().map_err(TenantError::Control)?;
+        let mut done = Vec::new();
+        for slot in plan(&self.profiles, &gpus)? {
+            let key = slot.key().filter(|_| ids.contains(&slot.id));
+            let is_free = |key: &InstanceKey| {
+                let own = there.iter().find(|i| i.key.name.0 == key.name.0);
+                own.is_some_and(|instance| !is_open(instance))
+            };
+            if let Some(key) = key.filter(is_free) {
+                renew(&*control, key, &slot).map_err(|e| failed(&slot, e))?;
+                done.push(slot.id);
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Has a slot's instance be as a new one, also in what no profile says.
+fn renew(control: &dyn Control, key: InstanceKey, slot: &Slot) -> Result<(), Errno> {
+    adjust(control, key, &slot.share, 0)?;
+    let mut channels = InstanceSetChannels::new_zeroed();
+    channels.key = key;
+    channels.channel_limit = slot.channels;
+    // A new instance gets so many, whatever others have.
+    channels.flags = FLAG_OVERCOMMIT;
+    control.set_channels(&channels)?;
+    for what in Limited::ALL {
+        let mut limit = InstanceSetLimit::new_zeroed();
+        limit.key = key;
+        limit.what = what.number();
+        limit.limit = LIMIT_DEFAULT;
+        control.set_limit(&limit)?;
+    }
+    let mut resumed = InstanceSetCompute::new_zeroed();
+    resumed.key = key;
+    resumed.set = set::SUSPENDED;
+    control.set_instance_compute(&resumed)
 }
 
 /// Whether a program has the instance open.

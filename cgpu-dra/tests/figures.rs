@@ -54,6 +54,7 @@ fn metrics(node: &Arc<FakeNode>) -> Arc<Metrics> {
 fn container(name: &str, driver: &str, claim: &str) -> ContainerResources {
     ContainerResources {
         name: name.to_owned(),
+        devices: vec![],
         dynamic_resources: vec![DynamicResource {
             claim_name: claim.to_owned(),
             claim_resources: vec![ClaimResource {

@@ -10,13 +10,13 @@ use cgpu_dra::{
     device_plugin::{self, PluginSettings},
     failures::{Failures, PATIENCE},
     proto::{
-        AllocateRequest, AllocateResponse, ContainerRequest, Nothing, PluginDevices,
-        RegisterRequest,
+        AllocateRequest, AllocateResponse, ContainerDevices, ContainerRequest, ContainerResources,
+        ListPodResourcesResponse, Nothing, PluginDevices, PodResources, RegisterRequest,
     },
     rpc,
     slots::Slots,
 };
-use cgpu_uapi::{mig, Instance, CGPUFS_MOUNT};
+use cgpu_uapi::{mig, state, Instance, Limited, CGPUFS_MOUNT};
 use connection::Connection;
 use fake_node::FakeNode;
 use std::{
@@ -127,6 +127,44 @@ fn ask_for(ids: &[&str]) -> AllocateRequest {
     }
 }
 
+/// All that an operator can set of an instance, as text.
+fn all_of(node: &FakeNode, name: &str) -> String {
+    node.with(|s| {
+        let mut found = s
+            .instances
+            .iter()
+            .filter(|i| i.key.name.as_str() == Some(name));
+        let i = found.next().expect("there");
+        let (compute, limits) = (&s.compute[&i.id], &s.limits[&i.id]);
+        let own = (
+            (i.memory_limit_bytes, i.weight, i.managed_mode),
+            (i.capabilities, i.channel_limit),
+            (compute.state, compute.burst_ms),
+        );
+        let limits: Vec<_> = limits.iter().map(|l| (l.what, l.is_set, l.limit)).collect();
+        assert_eq!(limits.len(), Limited::ALL.len());
+        format!("{own:?} {limits:?}")
+    })
+}
+
+/// Changes all of it, as an operator does.
+fn change(node: &FakeNode, name: &str) {
+    node.with(|s| {
+        let mut found = s.instances.iter_mut();
+        let i = found
+            .find(|i| i.key.name.as_str() == Some(name))
+            .expect("there");
+        (i.memory_limit_bytes, i.weight, i.managed_mode) = (GIB, 1, 2);
+        (i.capabilities, i.channel_limit) = (1, 1000);
+        let compute = s.compute.get_mut(&i.id).expect("there");
+        compute.state |= state::SUSPENDED | state::HIGH_PRIORITY;
+        compute.burst_ms = 7;
+        for limit in s.limits.get_mut(&i.id).expect("there") {
+            (limit.is_set, limit.limit) = (1, 3);
+        }
+    });
+}
+
 const ALLOCATE: &str = "/v1beta1.DevicePlugin/Allocate";
 
 #[tokio::test]
@@ -141,25 +179,84 @@ async fn a_container_gets_the_slot_of_its_profile() {
     assert_eq!(node.limits().len(), 10);
     let limits: u64 = node.limits().iter().filter(|l| l.1 == 0).map(|l| l.2).sum();
     assert_eq!(limits, 26 * GIB);
-    // An operator's change ends with the container.
-    node.with(|s| {
-        let own = |i: &&mut cgpu_uapi::Instance| i.key.name.as_str() == Some("slot-8g-gpu-1-2");
-        let slot = s.instances.iter_mut().find(own).expect("there");
-        slot.memory_limit_bytes = GIB;
-    });
+    // An operator's changes end with the container.
+    let name = "slot-8g-gpu-1-2";
+    let before = all_of(&node, name);
+    change(&node, name);
+    assert_ne!(all_of(&node, name), before);
     let answer: AllocateResponse = plugin
         .call(ALLOCATE, &ask_for(&["8g-gpu-1-2"]))
         .await
         .expect("given");
     let name = &answer.container_responses[0].cdi_devices[0].name;
     assert_eq!(name, "cgpu.io/slot=8g-gpu-1-2");
-    let own = ("slot-8g-gpu-1-2".to_owned(), 1, 8 * GIB);
-    assert!(node.limits().contains(&own), "{:?}", node.limits());
+    assert_eq!(all_of(&node, "slot-8g-gpu-1-2"), before);
     let text = std::fs::read(&node.cdi_files()[0]).expect("a CDI file");
     let spec: Spec = serde_json::from_slice(&text).expect("read");
     assert!(faults(&spec).is_empty(), "{:?}", faults(&spec));
     assert_eq!(spec.devices.len(), 10);
     assert_eq!(format!("{}={}", spec.kind, "8g-gpu-1-2"), *name);
+}
+
+/// The kubelet tells which container has which slot.
+#[tokio::test]
+async fn an_unused_slot_is_put_back() {
+    let node = FakeNode::new(1);
+    let used = Arc::new(Mutex::new(Some("1g-gpu-0-0")));
+    let said = used.clone();
+    let listener = rpc::listen(&node.places().pod_resources).expect("bound");
+    let (_stop, stopped) = watch::channel(false);
+    tokio::spawn(rpc::serve(
+        listener,
+        move |call| {
+            let id = *said.lock().expect("held");
+            rpc::unary(call, move |_: Nothing| {
+                let own = |ids: Option<&str>| ContainerDevices {
+                    resource_name: "cgpu.io/gpu-1g".to_owned(),
+                    device_ids: ids.into_iter().map(str::to_owned).collect(),
+                };
+                let foreign = ContainerDevices {
+                    resource_name: "example.com/gpu".to_owned(),
+                    device_ids: vec!["1g-gpu-0-1".to_owned()],
+                };
+                let container = ContainerResources {
+                    devices: vec![own(id), foreign],
+                    ..ContainerResources::default()
+                };
+                let pod = PodResources {
+                    containers: vec![container],
+                    ..PodResources::default()
+                };
+                std::future::ready(Ok(ListPodResourcesResponse {
+                    pod_resources: vec![pod],
+                }))
+            })
+        },
+        stopped,
+    ));
+    let kubelet = Registry::start(&node);
+    let _running = run(&node, &["1g=1Gi:5:3"]);
+    let mut plugin = kubelet.plugin("cgpu.io/gpu-1g").await;
+    devices(&mut plugin, |found| found.len() == 3).await;
+    let names = ["slot-1g-gpu-0-0", "slot-1g-gpu-0-1", "slot-1g-gpu-0-2"];
+    let state = || names.map(|name| all_of(&node, name));
+    let before = state();
+    names.iter().for_each(|name| change(&node, name));
+    // A program of the last one's container has outlived it.
+    node.with(|s| s.instances[2].open_files = 1);
+    let changed = state();
+    let until = async |expected: [&String; 3]| {
+        let began = Instant::now();
+        while state().each_ref() != expected {
+            assert!(began.elapsed() < Duration::from_secs(90), "{:?}", state());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    until([&changed[0], &before[1], &changed[2]]).await;
+    node.with(|s| s.instances[2].open_files = 0);
+    until([&changed[0], &before[1], &before[2]]).await;
+    *used.lock().expect("held") = None;
+    until([&before[0], &before[1], &before[2]]).await;
 }
 
 /// Sources and places of the mounts that edits make, and the numbers of the nodes.
