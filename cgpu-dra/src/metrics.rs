@@ -63,31 +63,35 @@ fn figures(control: &dyn Control) -> Result<Figures, Errno> {
     })
 }
 
-/// Labels of an instance beside its name and GPU.
+/// Labels of an instance beside its name and GPU. Each instance has all of them, empty where there
+/// is nothing to tell: the Prometheus operator adds those of this program's own pod where a sample
+/// has none.
 fn labels(
     key: &InstanceKey,
     plans: &BTreeMap<Uid, Plan>,
     uses: &[Use],
 ) -> Vec<(&'static str, String)> {
     let uid = key.name.as_str().and_then(names::uid_of);
-    let Some(plan) = uid.and_then(|uid| plans.get(&uid)) else {
-        return vec![];
+    let plan = uid.and_then(|uid| plans.get(&uid));
+    let of_claim = |u: &&Use| plan.is_some_and(|p| u.namespace == p.namespace && u.claim == p.name);
+    let uses: Vec<_> = uses.iter().filter(of_claim).collect();
+    // A claim that several use has no one pod; the family of containers tells all.
+    let only = |all: Vec<&String>| match all[..] {
+        [first, ref more @ ..] if more.iter().all(|one| *one == first) => first.clone(),
+        _ => String::new(),
     };
-    let of_claim = |u: &&Use| u.namespace == plan.namespace && u.claim == plan.name;
-    let mut pods: Vec<_> = uses.iter().filter(of_claim).map(|u| &*u.pod).collect();
-    pods.sort_unstable();
-    pods.dedup();
+    let container = match uses[..] {
+        [one] => one.container.clone(),
+        _ => String::new(),
+    };
     vec![
-        ("namespace", plan.namespace.clone()),
-        ("claim", plan.name.clone()),
-        // A claim that pods share has no one pod; the family of containers tells all.
         (
-            "pod",
-            match pods[..] {
-                [one] => one.to_owned(),
-                _ => String::new(),
-            },
+            "namespace",
+            plan.map(|p| p.namespace.clone()).unwrap_or_default(),
         ),
+        ("claim", plan.map(|p| p.name.clone()).unwrap_or_default()),
+        ("pod", only(uses.iter().map(|u| &u.pod).collect())),
+        ("container", container),
     ]
 }
 

@@ -20,7 +20,7 @@ use cgpu_fake::ControlState;
 use fake_node::FakeNode;
 use serde_json::Value;
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
 };
 use tokio::{
@@ -111,12 +111,15 @@ async fn samples_name_the_pod_of_a_claim() {
     let stop = kubelet(&node, vec![pod("train-0", containers)]);
     let text = metrics.text().await.expect("figures");
     let own = format!(
-        "{{instance=\"claim-{UID}\",gpu=\"0\",namespace=\"team-a\",claim=\"train\",pod=\"train-0\"}}"
+        "{{instance=\"claim-{UID}\",gpu=\"0\",namespace=\"team-a\",claim=\"train\",\
+         pod=\"train-0\",container=\"\"}}"
     );
     for line in [
         format!("cgpu_instance_memory_limit_bytes{own} 8589934592"),
         format!("cgpu_instance_compute_gpu_time_seconds_total{own} 0"),
-        "cgpu_instance_weight{instance=\"by-hand\",gpu=\"0\"} 20".to_owned(),
+        "cgpu_instance_weight{instance=\"by-hand\",gpu=\"0\",namespace=\"\",claim=\"\",pod=\"\",\
+         container=\"\"} 20"
+            .to_owned(),
         "cgpu_dra_claims{} 1".to_owned(),
         "cgpu_dra_pods_known{} 1".to_owned(),
         "cgpu_dra_dropped_fields{} 1".to_owned(),
@@ -134,6 +137,41 @@ async fn samples_name_the_pod_of_a_claim() {
     drop(stop);
 }
 
+/// Names of labels, and the values of one sample.
+fn labels_of(line: &str) -> BTreeMap<&str, &str> {
+    let labels = line
+        .split_once('{')
+        .and_then(|(_, rest)| rest.rsplit_once('}'));
+    let labels = labels.map_or("", |(labels, _)| labels).split("\",");
+    let pairs = labels.filter_map(|label| label.split_once("=\""));
+    pairs
+        .map(|(key, value)| (key, value.trim_end_matches('"')))
+        .collect()
+}
+
+/// A label that a sample lacks is that of the driver's own pod in Prometheus.
+#[tokio::test]
+async fn each_instance_says_whose_it_is() {
+    let node = FakeNode::new(1);
+    let metrics = metrics(&node);
+    let main = container("main", "gpu.cgpu.io", "train");
+    let stop = kubelet(&node, vec![pod("train-0", vec![main])]);
+    let text = metrics.text().await.expect("figures");
+    let samples = text
+        .lines()
+        .filter(|line| line.starts_with("cgpu_instance_"));
+    let samples: Vec<_> = samples.map(labels_of).collect();
+    assert!(samples.len() > 50, "{text}");
+    let own = ["team-a", "train", "train-0", "main"];
+    for labels in samples {
+        let names = ["namespace", "claim", "pod", "container"];
+        let whose = names.map(|name| *labels.get(name).unwrap_or(&"(none)"));
+        let is_by_hand = labels["instance"] == "by-hand";
+        assert_eq!(whose, if is_by_hand { [""; 4] } else { own }, "{labels:?}");
+    }
+    drop(stop);
+}
+
 #[tokio::test]
 async fn a_claim_that_pods_share_names_none() {
     let node = FakeNode::new(1);
@@ -141,7 +179,8 @@ async fn a_claim_that_pods_share_names_none() {
     let each = |name| pod(name, vec![container("main", "gpu.cgpu.io", "train")]);
     let stop = kubelet(&node, vec![each("a"), each("b")]);
     let text = metrics.text().await.expect("figures");
-    assert!(text.contains("claim=\"train\",pod=\"\"} 20"), "{text}");
+    let shared = "claim=\"train\",pod=\"\",container=\"\"} 20";
+    assert!(text.contains(shared), "{text}");
     assert!(text.contains("pod=\"b\",container=\"main\""), "{text}");
     drop(stop);
 }
@@ -160,7 +199,8 @@ async fn without_the_kubelet_there_are_figures() {
     );
     // Of the journal the plan and its mark.
     assert_eq!(left, (2, 1, 2));
-    assert!(text.contains("claim=\"train\",pod=\"\"} 20"), "{text}");
+    let unknown = "claim=\"train\",pod=\"\",container=\"\"} 20";
+    assert!(text.contains(unknown), "{text}");
     node.driver_gone
         .store(true, std::sync::atomic::Ordering::Relaxed);
     let why = metrics.text().await.expect_err("no control device");
