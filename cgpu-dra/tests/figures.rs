@@ -323,3 +323,85 @@ async fn the_dashboard_asks_for_figures_that_there_are() {
         }
     }
 }
+
+/// Labels of a figure on a host, where Prometheus renames what its target has as well, and in a
+/// cluster, where it does not (`honorLabels`) and the PodMonitor adds the node.
+fn stored(own: &BTreeSet<&str>) -> [BTreeSet<String>; 2] {
+    let host = own.iter().map(|label| match *label {
+        "instance" => "exported_instance".to_owned(),
+        label => label.to_owned(),
+    });
+    let host = host.chain(["instance"].map(str::to_owned)).collect();
+    let target = ["instance", "namespace", "pod", "container", "node"];
+    let cluster = own.iter().chain(&target).map(|label| (*label).to_owned());
+    [host, cluster.collect()]
+}
+
+/// The labels that a query makes, each with the one that it copies.
+fn made(query: &str) -> Vec<(&str, &str)> {
+    let parts: Vec<_> = query.split("\", \"$1\", \"").collect();
+    let pairs = parts.windows(2).filter_map(|pair| {
+        let (_, made) = pair[0].rsplit_once('"')?;
+        let (copied, _) = pair[1].split_once('"')?;
+        Some((made, copied))
+    });
+    pairs.collect()
+}
+
+#[tokio::test]
+async fn legends_show_labels_that_there_are() {
+    let node = FakeNode::new(1);
+    let text = metrics(&node).text().await.expect("figures");
+    let dashboard = include_str!("../../dist/grafana/cgpu.json");
+    let dashboard: Value = serde_json::from_str(dashboard).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels
+        .iter()
+        .flat_map(|p| p["targets"].as_array().expect("targets"));
+    for target in targets {
+        let [query, legend] =
+            ["expr", "legendFormat"].map(|key| target[key].as_str().expect("text"));
+        let figures: BTreeSet<_> = names(query).collect();
+        let samples = text.lines().filter(|line| {
+            let name = line.split('{').next().unwrap_or_default();
+            figures.contains(name)
+        });
+        let own = samples
+            .flat_map(|line| labels_of(line).into_keys())
+            .collect();
+        let [host, cluster] = stored(&own);
+        let made = made(query);
+        for (_, copied) in &made {
+            assert!(
+                host.contains(*copied) || cluster.contains(*copied),
+                "{copied}: {query}"
+            );
+        }
+        let shown: Vec<_> = legend
+            .split("{{")
+            .skip(1)
+            .filter_map(|l| l.split("}}").next())
+            .collect();
+        assert!(!shown.is_empty(), "{legend}");
+        let copies = |label: &str, of: &str| made.contains(&(label, of));
+        for label in &shown {
+            let is_made = made
+                .iter()
+                .any(|(name, copied)| name == label && cluster.contains(*copied));
+            assert!(
+                is_made || cluster.contains(*label),
+                "{{{{{label}}}}} of {query}"
+            );
+        }
+        // The name of an instance, or of a host, is another label on hosts and in clusters.
+        let pair = if query.contains("cgpu_instance_") {
+            ["instance", "exported_instance"]
+        } else if query.contains("cgpu_gpu_") {
+            ["instance", "node"]
+        } else {
+            continue;
+        };
+        let is_both = |label: &&str| pair.iter().all(|of| copies(label, of));
+        assert!(shown.iter().any(is_both), "{legend} of {query}");
+    }
+}
