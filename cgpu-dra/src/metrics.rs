@@ -20,7 +20,7 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use nix::errno::Errno;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -63,54 +63,63 @@ fn figures(control: &dyn Control) -> Result<Figures, Errno> {
     })
 }
 
-/// Labels of an instance beside its name and GPU. Each instance has all of them, empty where there
-/// is nothing to tell: the Prometheus operator adds those of this program's own pod where a sample
-/// has none.
-fn labels(
-    key: &InstanceKey,
-    plans: &BTreeMap<Uid, Plan>,
-    uses: &[Use],
-) -> Vec<(&'static str, String)> {
-    let uid = key.name.as_str().and_then(names::uid_of);
-    let plan = uid.and_then(|uid| plans.get(&uid));
-    let of_claim = |u: &&Use| plan.is_some_and(|p| u.namespace == p.namespace && u.claim == p.name);
-    let uses: Vec<_> = uses.iter().filter(of_claim).collect();
-    // A claim that several use has no one pod; the family of containers tells all.
-    let only = |all: Vec<&String>| match all[..] {
-        [first, ref more @ ..] if more.iter().all(|one| *one == first) => first.clone(),
-        _ => String::new(),
-    };
-    let container = match uses[..] {
-        [one] => one.container.clone(),
-        _ => String::new(),
-    };
-    vec![
-        (
-            "namespace",
-            plan.map(|p| p.namespace.clone()).unwrap_or_default(),
-        ),
-        ("claim", plan.map(|p| p.name.clone()).unwrap_or_default()),
-        ("pod", only(uses.iter().map(|u| &u.pod).collect())),
-        ("container", container),
-    ]
+/// The claims of the node, and who uses them.
+pub struct Claims {
+    /// The claims that are prepared.
+    pub plans: BTreeMap<Uid, Plan>,
+    /// Those of them that are deleted, or allocated elsewhere.
+    pub gone: BTreeSet<Uid>,
+    /// The containers that use them, if the kubelet tells.
+    pub uses: Option<Vec<Use>>,
+}
+
+impl Claims {
+    /// The claim that a container uses. Of its name there may be another one, which is gone and
+    /// whose instance is still in use.
+    fn of(&self, u: &Use) -> Option<&Uid> {
+        let is_own = |plan: &Plan| plan.namespace == u.namespace && plan.name == u.claim;
+        let own = self.plans.iter().filter(|(_, plan)| is_own(plan));
+        own.map(|(uid, _)| uid)
+            .min_by_key(|uid| self.gone.contains(*uid))
+    }
+
+    fn uses(&self) -> &[Use] {
+        self.uses.as_deref().unwrap_or_default()
+    }
+
+    /// Labels of an instance beside its name and GPU. Each instance has all of them, empty where
+    /// there is nothing to tell: the Prometheus operator adds those of this program's own pod where
+    /// a sample has none.
+    fn labels(&self, key: &InstanceKey) -> Vec<(&'static str, String)> {
+        let uid = key.name.as_str().and_then(names::uid_of);
+        let plan = uid.as_ref().and_then(|uid| self.plans.get(uid));
+        let is_own = |u: &&Use| uid.is_some() && self.of(u) == uid.as_ref();
+        let uses: Vec<_> = self.uses().iter().filter(is_own).collect();
+        let pods: BTreeSet<_> = uses.iter().map(|u| &u.pod).collect();
+        // A claim that several use has no one pod; the family of containers tells all.
+        let pod = pods.first().filter(|_| pods.len() == 1);
+        let container = uses.first().filter(|_| uses.len() == 1);
+        let text = |of: Option<&String>| of.cloned().unwrap_or_default();
+        vec![
+            ("namespace", text(plan.map(|plan| &plan.namespace))),
+            ("claim", text(plan.map(|plan| &plan.name))),
+            ("pod", text(pod.copied())),
+            ("container", text(container.map(|u| &u.container))),
+        ]
+    }
 }
 
 /// The page of text.
-pub fn page(
-    figures: &Figures,
-    plans: &BTreeMap<Uid, Plan>,
-    uses: Option<&[Use]>,
-    lost: usize,
-) -> String {
-    let known = uses.unwrap_or_default();
-    let mut page = MetricsPage::of(figures, &|key| labels(key, plans, known));
+pub fn page(figures: &Figures, claims: &Claims, lost: usize) -> String {
+    let mut page = MetricsPage::of(figures, &|key| claims.labels(key));
     page.family("cgpu_dra_claims", "Claims that are prepared on this node.");
-    page.sample("cgpu_dra_claims", &[], plans.len());
+    page.sample("cgpu_dra_claims", &[], claims.plans.len());
     page.family(
         "cgpu_dra_pods_known",
         "1: the kubelet tells which pods use the claims.",
     );
-    page.sample("cgpu_dra_pods_known", &[], u8::from(uses.is_some()));
+    let is_known = u8::from(claims.uses.is_some());
+    page.sample("cgpu_dra_pods_known", &[], is_known);
     page.family(
         "cgpu_dra_dropped_fields",
         "Fields of the ResourceSlice that the apiserver has dropped: its feature gate is off.",
@@ -120,10 +129,8 @@ pub fn page(
         "cgpu_dra_container_info",
         "Which container uses which claim, and by which instance.",
     );
-    for u in known {
-        let same =
-            |(_, plan): &(&Uid, &Plan)| plan.namespace == u.namespace && plan.name == u.claim;
-        let Some((uid, _)) = plans.iter().find(same) else {
+    for u in claims.uses() {
+        let Some(uid) = claims.of(u) else {
             continue;
         };
         let labels = [
@@ -146,8 +153,9 @@ impl Metrics {
         let read = threads::ask(&TURNS, move || {
             let figures = figures(&*this.node.control().map_err(said)?).map_err(said)?;
             let lost = this.lost.lock().unwrap_or_else(PoisonError::into_inner);
-            let plans = this.tenants.plans();
-            Ok(page(&figures, &plans, uses.as_deref(), lost.len()))
+            let (plans, gone) = (this.tenants.plans(), this.tenants.gone_claims());
+            let claims = Claims { plans, gone, uses };
+            Ok(page(&figures, &claims, lost.len()))
         });
         read.await.unwrap_or_else(Err)
     }

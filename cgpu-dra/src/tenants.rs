@@ -199,7 +199,7 @@ impl Tenants {
     /// The GPUs as they are now. The scheduler knows of the claims that are there, and of no other
     /// instance.
     pub fn inventory(&self) -> Result<Inventory, Errno> {
-        let gone = self.gone().clone();
+        let gone = self.gone_claims();
         Inventory::read(&*self.node.control()?, self.overcommit, |uid| {
             self.journal.knows(uid) && !gone.contains(uid)
         })
@@ -233,6 +233,11 @@ impl Tenants {
         } else {
             gone.remove(uid);
         }
+    }
+
+    /// The claims that were noted so.
+    pub fn gone_claims(&self) -> BTreeSet<Uid> {
+        self.gone().clone()
     }
 
     /// Whether the module has found the NVIDIA driver.

@@ -172,6 +172,39 @@ async fn each_instance_says_whose_it_is() {
     drop(stop);
 }
 
+/// It was deleted by force and made again under its name, and a program of the old one still runs.
+#[tokio::test]
+async fn the_new_claim_has_its_pod() {
+    let node = FakeNode::new(1);
+    let metrics = metrics(&node);
+    let (old, new) = (Uid::new(UID).expect("a uid"), UID.replace('f', "a"));
+    let new = Uid::new(&new).expect("a uid");
+    let tenants = &metrics.tenants;
+    tenants
+        .prepare(&new, &plan(), &Resize::default())
+        .expect("prepared");
+    let main = container("main", "gpu.cgpu.io", "train");
+    let stop = kubelet(&node, vec![pod("train-0", vec![main])]);
+    for (gone, there) in [(&old, &new), (&new, &old)] {
+        tenants.note_gone(gone, true);
+        tenants.note_gone(there, false);
+        let text = metrics.text().await.expect("figures");
+        let of = |figure: &str, uid: &Uid| {
+            let lines = text.lines().filter(|line| line.starts_with(figure));
+            let own = lines
+                .map(labels_of)
+                .filter(|l| l["instance"] == uid.instance());
+            own.map(|labels| labels["pod"].to_owned())
+                .collect::<Vec<_>>()
+        };
+        for (uid, pod, count) in [(gone, "", 0), (there, "train-0", 1)] {
+            assert_eq!(of("cgpu_instance_weight{", uid), [pod], "{text}");
+            assert_eq!(of("cgpu_dra_container_info{", uid).len(), count, "{text}");
+        }
+    }
+    drop(stop);
+}
+
 #[tokio::test]
 async fn a_claim_that_pods_share_names_none() {
     let node = FakeNode::new(1);
