@@ -170,11 +170,23 @@ pub(crate) struct AskedSpec {
 
 /// A container.
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct AskedContainer {
     #[serde(default)]
     pub(crate) name: AskedText,
+    /// Of an init container: `Always` if it is a sidecar, which runs beside the others.
+    pub(crate) restart_policy: Option<AskedText>,
     #[serde(default)]
     pub(crate) resources: AskedResources,
+}
+
+impl AskedContainer {
+    /// Whether an init container runs beside those that follow it.
+    pub(crate) fn is_sidecar(&self) -> bool {
+        self.restart_policy
+            .as_ref()
+            .is_some_and(|p| p.0 == "Always")
+    }
 }
 
 /// The resources of a container.

@@ -11,6 +11,7 @@ use crate::{
         HAMI_CORES, HAMI_COUNT, HAMI_LOST, HAMI_MEMORY, HAMI_PERCENTAGE, HAMI_PRIORITY, QGPU_CORES,
         QGPU_GREEDY, QGPU_LOST, QGPU_MEMORY, SYSTEMS,
     },
+    init_claims::{share, PodClaim},
     names::DRIVER,
     patch::{annotate, append, use_claim},
     quantity, scheduler,
@@ -290,8 +291,7 @@ pub fn convert(pod: &AskedPod, highest: Priority) -> Result<Option<Conversion>, 
         annotations: annotations.map(|a| a.0.clone()).unwrap_or_default(),
     };
     let (mut patch, mut notes) = (Vec::new(), Vec::new());
-    let mut templates: BTreeMap<String, Template> = BTreeMap::new();
-    let mut claims = Vec::new();
+    let (mut held, mut count) = (Vec::<PodClaim>::new(), 0);
     let spec = &pod.spec;
     let init = spec.init_containers.as_deref().unwrap_or_default();
     for (list, prefix, all) in [
@@ -303,19 +303,39 @@ pub fn convert(pod: &AskedPod, highest: Priority) -> Result<Option<Conversion>, 
             let Some(wanted) = wanted(name, resources, &of_pod, &mut notes)? else {
                 continue;
             };
-            if claims.len() == MOST_CONTAINERS {
+            if count == MOST_CONTAINERS {
                 return Err(CompatError::Containers);
             }
-            let template = wanted.at_most(highest, name, &mut notes).template();
-            let claim = format!("{prefix}-{n}");
+            count += 1;
+            let wanted = wanted.at_most(highest, name, &mut notes);
+            let (is_sidecar, is_init) = (container.is_sidecar(), list != "containers");
+            let shared = (is_init && !is_sidecar)
+                .then(|| share(&mut held, name, wanted, &mut notes))
+                .flatten();
+            let claim = shared.unwrap_or_else(|| {
+                let claim = format!("{prefix}-{n}");
+                held.push(PodClaim {
+                    claim: claim.clone(),
+                    container: name,
+                    wanted,
+                    is_sidecar: is_init && is_sidecar,
+                    is_init,
+                });
+                claim
+            });
             let at = format!("/spec/{list}/{n}/resources");
             use_claim(&mut patch, &at, resources, &claim);
-            claims.push(json!({"name": claim, "resourceClaimTemplateName": template.name}));
-            templates.insert(template.name.clone(), template);
         }
     }
-    if claims.is_empty() {
+    if held.is_empty() {
         return Ok(None);
+    }
+    let mut templates: BTreeMap<String, Template> = BTreeMap::new();
+    let mut claims = Vec::new();
+    for PodClaim { claim, wanted, .. } in held {
+        let template = wanted.template();
+        claims.push(json!({"name": claim, "resourceClaimTemplateName": template.name}));
+        templates.insert(template.name.clone(), template);
     }
     let is_there = spec.resource_claims.is_some();
     append(&mut patch, "/spec/resourceClaims", is_there, claims);

@@ -11,7 +11,7 @@
 //!
 //! Beside the driver there are two more programs in the same binary: [`webhook`] checks
 //! [`parameters`] and turns other systems' resource names ([`asked`]) into claims ([`compat`],
-//! [`templates`], `scheduler`, [`patch`]), and tells what is lost in [`events`].
+//! `init_claims`, [`templates`], `scheduler`, [`patch`]), and tells what is lost in [`events`].
 //! [`device_plugin`] gives out [`slots`] of fixed sizes in clusters whose scheduler cannot divide a
 //! GPU, and puts those back that are [`unused`].
 
@@ -27,6 +27,7 @@ pub mod driver;
 pub mod events;
 pub mod failures;
 pub mod gpus;
+pub(crate) mod init_claims;
 pub mod journal;
 pub mod keeper;
 pub mod kernel_log;

@@ -45,6 +45,23 @@ impl Wanted {
         self
     }
 
+    /// The larger of two wishes, if one claim can serve both: a container sees all GPUs of its
+    /// claim, and has its priority.
+    pub(crate) fn larger(self, other: Self) -> Option<Self> {
+        let is_alike = self.gpus == other.gpus && self.high_priority == other.high_priority;
+        let all = |wanted: Self| wanted.memory_bytes.unwrap_or(u64::MAX);
+        let memory_bytes = if all(self) < all(other) {
+            other.memory_bytes
+        } else {
+            self.memory_bytes
+        };
+        is_alike.then_some(Self {
+            memory_bytes,
+            weight: self.weight.max(other.weight),
+            ..self
+        })
+    }
+
     pub(crate) fn template(self) -> Template {
         let memory = match self.memory_bytes {
             Some(bytes) => format!("{}m", bytes.div_ceil(MIB)),
