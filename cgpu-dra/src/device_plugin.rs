@@ -8,6 +8,7 @@ use crate::{
     node::{Node, Places},
     once::Once,
     pods,
+    probes::{self, Readiness},
     proto::{
         AllocateRequest, AllocateResponse, CdiDevice, ContainerAnswer, Nothing, PluginDevice,
         PluginDevices, RegisterRequest,
@@ -57,11 +58,15 @@ struct Plugin {
     slots: Arc<Slots>,
     profile: Profile,
     devices: watch::Receiver<Devices>,
+    readiness: Arc<Readiness>,
 }
 
 impl Plugin {
     async fn answer(self: Arc<Self>, call: Call) -> Answer {
         let path = call.uri().path().to_owned();
+        if path == probes::CHECK {
+            return self.readiness.answer(call).await;
+        }
         match path.strip_prefix(SERVICE).unwrap_or_default() {
             // No options are the defaults: no call before a start, no preferences.
             "GetDevicePluginOptions" | "PreStartContainer" => {
@@ -228,6 +233,9 @@ async fn one_kubelet(
     // Its receivers end when this ends.
     let (_serving, stop) = watch::channel(false);
     let (mut tasks, mut files) = (tokio::task::JoinSet::new(), Vec::new());
+    let readiness = Arc::new(Readiness::default());
+    // The kubelet hears of the devices itself.
+    readiness.note_published();
     for profile in slots.profiles() {
         let path = settings.folder.join(profile.socket());
         let listener = listen(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -236,6 +244,7 @@ async fn one_kubelet(
             slots: slots.clone(),
             profile: profile.clone(),
             devices: devices.clone(),
+            readiness: readiness.clone(),
         });
         let handler = move |call| plugin.clone().answer(call);
         tasks.spawn(serve(listener, handler, stop.clone()));
@@ -252,6 +261,7 @@ async fn one_kubelet(
         )
         .await?;
     }
+    readiness.note_registered(true);
     while identity(&kubelet) == before {
         tokio::time::sleep(PERIOD).await;
     }

@@ -3,6 +3,7 @@
 
 use crate::{
     apiserver::{sentence, ClaimApi},
+    calls::Calls,
     config::Allowed,
     failures::{Failures, PATIENCE},
     keeper::Keeper,
@@ -135,6 +136,14 @@ pub async fn run(
     let (tell, health) = watch::channel(Health::new());
     let endpoint = places.plugins.join(DRIVER).join("dra.sock");
     let registration = places.registry.join(REGISTRATION);
+    let publisher = Publisher::new(
+        client.clone(),
+        &settings.node,
+        tenants.clone(),
+        failures,
+        tell,
+    );
+    let calls = Arc::new(Calls::default());
     let kubelet = Arc::new(Kubelet {
         endpoint: endpoint.display().to_string(),
         pool: settings.node.clone(),
@@ -143,20 +152,22 @@ pub async fn run(
         lookup: lookup(client.clone()),
         health,
         changed: changed.clone(),
+        readiness: publisher.readiness(),
+        calls: calls.clone(),
     });
     let keeper = Keeper {
-        client: client.clone(),
+        client,
         pool: settings.node.clone(),
         tenants: tenants.clone(),
         changed,
         grace: settings.grace,
     };
-    let publisher = Publisher::new(client, &settings.node, tenants.clone(), failures, tell);
     let metrics = Arc::new(Metrics {
         node,
         tenants,
         pod_resources: places.pod_resources.clone(),
         lost: publisher.lost(),
+        calls,
     });
     let open = |path: &Path| {
         listen(path).map_err(|why| DriverError::Listen {

@@ -3,10 +3,12 @@
 //! versions v1 and v1beta1, and the health of the devices.
 
 use crate::{
+    calls::Calls,
     claims::{plan, Plan, PlanError},
     config::Allowed,
     failures::Failure,
     names::{is_object, Uid, DRIVER},
+    probes::{self, Readiness},
     proto::{
         ClaimReference, ClaimsRequest, DeviceHealth, DeviceIdentifier, HealthResponse,
         HealthStatus, Nothing, PluginInfo, PrepareResponse, PreparedAnswer, PreparedDevice,
@@ -60,6 +62,10 @@ pub struct Kubelet {
     pub health: watch::Receiver<Health>,
     /// Told when the claims of this node have changed.
     pub changed: Arc<Notify>,
+    /// Whether the driver is of use yet.
+    pub readiness: Arc<Readiness>,
+    /// Counts of the calls.
+    pub calls: Arc<Calls>,
 }
 
 /// Why the kubelet's question cannot be answered for one claim.
@@ -107,6 +113,7 @@ impl Kubelet {
             }
             "/pluginregistration.Registration/NotifyRegistrationStatus" => {
                 unary(call, move |status: RegistrationStatus| {
+                    self.readiness.note_registered(status.plugin_registered);
                     if !status.plugin_registered {
                         eprintln!(
                             "cgpu-dra: the kubelet does not register the driver: {}",
@@ -151,6 +158,7 @@ impl Kubelet {
                 let answers = states.map(move |now| Ok(health_of(&pool, &now)));
                 streamed::<Nothing, HealthResponse>(call, answers.boxed()).await
             }
+            probes::CHECK => self.readiness.answer(call).await,
             _ => unknown(&path),
         }
     }
@@ -164,11 +172,15 @@ impl Kubelet {
         let mut claims = BTreeMap::new();
         for claim in request.claims {
             let uid = claim.uid.clone();
+            let doing = self.calls.prepare.begin();
             let answer = match self.prepare(claim).await {
-                Ok((uid, plan)) => PreparedAnswer {
-                    devices: devices(&uid, &plan, &self.pool, shares),
-                    error: String::new(),
-                },
+                Ok((uid, plan)) => {
+                    doing.done();
+                    PreparedAnswer {
+                        devices: devices(&uid, &plan, &self.pool, shares),
+                        error: String::new(),
+                    }
+                }
                 Err(error) => PreparedAnswer {
                     devices: vec![],
                     error: error.to_string(),
@@ -246,8 +258,12 @@ impl Kubelet {
     ) -> Result<UnprepareResponse, tonic::Status> {
         let mut claims = BTreeMap::new();
         for claim in request.claims {
+            let doing = self.calls.unprepare.begin();
             let error = match self.unprepare(&claim.uid).await {
-                Ok(()) => String::new(),
+                Ok(()) => {
+                    doing.done();
+                    String::new()
+                }
                 Err(error) => error.to_string(),
             };
             claims.insert(claim.uid, UnpreparedAnswer { error });

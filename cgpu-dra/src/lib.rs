@@ -6,8 +6,9 @@
 //! [`kernel_log`] and [`slices`] say what a node has; [`claims`] and [`config`] what a claim wants;
 //! [`journal`], [`turns`] and [`tenants`] make and remove instances; [`kubelet`], [`publisher`] and
 //! [`keeper`] talk to the kubelet and the apiserver, whose claims [`apiserver`] reads; [`pods`] and
-//! [`metrics`] tell figures, which [`web`] serves; [`driver`] starts all of it. [`once`] keeps the
-//! log short, and [`threads`] wait for the driver.
+//! [`metrics`] tell figures, also of the kubelet's [`calls`], which [`web`] serves; [`probes`] say
+//! whether all is well; [`driver`] starts all of it. [`once`] keeps the log short, and [`threads`]
+//! wait for the driver.
 //!
 //! Beside the driver there are two more programs in the same binary: [`webhook`] checks
 //! [`parameters`] and turns other systems' resource names ([`asked`]) into claims ([`compat`],
@@ -19,6 +20,7 @@
 
 pub mod apiserver;
 pub mod asked;
+pub mod calls;
 pub mod claims;
 pub mod compat;
 pub mod config;
@@ -39,6 +41,7 @@ pub mod once;
 pub mod parameters;
 pub mod patch;
 pub mod pods;
+pub mod probes;
 pub mod proto;
 pub mod publisher;
 pub mod quantity;

@@ -11,6 +11,7 @@ use cgpu_dra::{
     failures::Failures,
     kernel_log::KernelLog,
     node::{Machine, Node, Places},
+    probes,
     slots::{check_names, Profile},
     web,
     webhook::Webhook,
@@ -49,6 +50,18 @@ enum Instead {
     DevicePlugin(PluginOptions),
     /// Checks parameters, and turns other systems' resource names into claims, for the apiserver.
     Webhook(WebhookOptions),
+    /// Asks the driver or the device plugin of this node whether it works, for probes.
+    Probe(ProbeOptions),
+}
+
+#[derive(Args)]
+struct ProbeOptions {
+    /// Ask whether it is of use yet: the kubelet has registered it, and its GPUs are published.
+    #[arg(long)]
+    ready: bool,
+    /// Its sockets. Each must answer.
+    #[arg(required = true, value_name = "SOCKET")]
+    sockets: Vec<PathBuf>,
 }
 
 #[derive(Args)]
@@ -217,6 +230,7 @@ fn main() -> ExitCode {
         match options.instead {
             Some(Instead::Webhook(options)) => review(options).await,
             Some(Instead::DevicePlugin(options)) => give_slots(options).await,
+            Some(Instead::Probe(options)) => probe(options).await,
             None => drive(options.driver).await,
         }
     };
@@ -298,6 +312,13 @@ async fn give_slots(options: PluginOptions) -> Result<(), String> {
         profiles: options.profiles,
     };
     device_plugin::run(Arc::new(machine), settings, ending()?).await;
+    Ok(())
+}
+
+async fn probe(options: ProbeOptions) -> Result<(), String> {
+    for socket in options.sockets {
+        probes::ask(&socket, options.ready).await?;
+    }
     Ok(())
 }
 

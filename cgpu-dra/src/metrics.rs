@@ -3,6 +3,7 @@
 //! and the pod that uses it, and which containers use which claim.
 
 use crate::{
+    calls::Calls,
     claims::Plan,
     names::{self, Uid},
     node::Node,
@@ -39,6 +40,8 @@ pub struct Metrics {
     pub pod_resources: PathBuf,
     /// Fields that the apiserver has dropped from the slice.
     pub lost: Arc<Mutex<Vec<&'static str>>>,
+    /// Counts of the kubelet's calls.
+    pub calls: Arc<Calls>,
 }
 
 /// The module's records now.
@@ -64,7 +67,7 @@ fn figures(control: &dyn Control) -> Result<Figures, Errno> {
 }
 
 /// The claims of the node, and who uses them.
-pub struct Claims {
+pub struct ClaimUses {
     /// The claims that are prepared.
     pub plans: BTreeMap<Uid, Plan>,
     /// Those of them that are deleted, or allocated elsewhere.
@@ -73,7 +76,7 @@ pub struct Claims {
     pub uses: Option<Vec<Use>>,
 }
 
-impl Claims {
+impl ClaimUses {
     /// The claim that a container uses. Of its name there may be another one, which is gone and
     /// whose instance is still in use.
     fn of(&self, u: &Use) -> Option<&Uid> {
@@ -109,10 +112,29 @@ impl Claims {
     }
 }
 
+/// Figures of the kubelet's calls, in the order of [`Count`](crate::calls::Count)'s numbers.
+const CALLS: [(&str, &str); 3] = [
+    (
+        "cgpu_dra_calls_total",
+        "ClaimUses that the kubelet wanted prepared or unprepared.",
+    ),
+    (
+        "cgpu_dra_calls_failed_total",
+        "Those for which that failed. The kubelet tries again.",
+    ),
+    (
+        "cgpu_dra_calls_slow_total",
+        "Those for which that took 5 seconds or longer.",
+    ),
+];
+
 /// The page of text.
-pub fn page(figures: &Figures, claims: &Claims, lost: usize) -> String {
+pub fn page(figures: &Figures, claims: &ClaimUses, lost: usize, calls: &Calls) -> String {
     let mut page = MetricsPage::of(figures, &|key| claims.labels(key));
-    page.family("cgpu_dra_claims", "Claims that are prepared on this node.");
+    page.family(
+        "cgpu_dra_claims",
+        "ClaimUses that are prepared on this node.",
+    );
     page.sample("cgpu_dra_claims", &[], claims.plans.len());
     page.family(
         "cgpu_dra_pods_known",
@@ -125,6 +147,14 @@ pub fn page(figures: &Figures, claims: &Claims, lost: usize) -> String {
         "Fields of the ResourceSlice that the apiserver has dropped: its feature gate is off.",
     );
     page.sample("cgpu_dra_dropped_fields", &[], lost);
+    let calls = [("prepare", &calls.prepare), ("unprepare", &calls.unprepare)];
+    let calls = calls.map(|(call, count)| (call, count.numbers()));
+    for (n, (name, help)) in CALLS.into_iter().enumerate() {
+        page.family(name, help);
+        for (call, numbers) in calls {
+            page.sample(name, &[("call", call)], numbers[n]);
+        }
+    }
     page.family(
         "cgpu_dra_container_info",
         "Which container uses which claim, and by which instance.",
@@ -154,8 +184,8 @@ impl Metrics {
             let figures = figures(&*this.node.control().map_err(said)?).map_err(said)?;
             let lost = this.lost.lock().unwrap_or_else(PoisonError::into_inner);
             let (plans, gone) = (this.tenants.plans(), this.tenants.gone_claims());
-            let claims = Claims { plans, gone, uses };
-            Ok(page(&figures, &claims, lost.len()))
+            let claims = ClaimUses { plans, gone, uses };
+            Ok(page(&figures, &claims, lost.len(), &this.calls))
         });
         read.await.unwrap_or_else(Err)
     }

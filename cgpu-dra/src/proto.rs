@@ -305,3 +305,19 @@ pub struct CdiDevice {
     #[prost(string, tag = "1")]
     pub name: String,
 }
+
+/// The question whether a service is well (`grpc.health.v1`).
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct HealthQuestion {
+    /// Its name, or nothing for all.
+    #[prost(string, tag = "1")]
+    pub service: String,
+}
+
+/// Whether it is.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct HealthAnswer {
+    /// 1: serving; 2: not serving.
+    #[prost(int32, tag = "1")]
+    pub status: i32,
+}

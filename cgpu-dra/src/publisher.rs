@@ -9,6 +9,7 @@ use crate::{
     kubelet::Health,
     names::DRIVER,
     once::Once,
+    probes::Readiness,
     slices::{self, dropped, same},
     tenants::{is_absent, Look, Tenants},
 };
@@ -101,6 +102,7 @@ struct Writer {
     written: Option<Instant>,
     generation: i64,
     lost: Arc<Mutex<Vec<&'static str>>>,
+    readiness: Arc<Readiness>,
 }
 
 impl Publisher {
@@ -131,8 +133,14 @@ impl Publisher {
                 written: None,
                 generation: 0,
                 lost: Arc::default(),
+                readiness: Arc::default(),
             },
         }
+    }
+
+    /// For probes: it is noted there that the GPUs are published.
+    pub fn readiness(&self) -> Arc<Readiness> {
+        self.slices.readiness.clone()
     }
 
     /// Fields that the apiserver has dropped, for figures.
@@ -363,6 +371,7 @@ impl Writer {
                 .is_some_and(|(sent, kept)| same(&devices, sent) && same(kept, there));
             if as_kept || same(&devices, there) {
                 self.sent = Some((devices, there.to_vec()));
+                self.readiness.note_published();
                 return Ok(version);
             }
         }
@@ -389,6 +398,7 @@ impl Writer {
         self.compare(&devices, &there);
         self.written = Some(Instant::now());
         self.sent = Some((devices, there));
+        self.readiness.note_published();
         Ok(version)
     }
 

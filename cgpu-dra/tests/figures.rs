@@ -48,6 +48,7 @@ fn metrics(node: &Arc<FakeNode>) -> Arc<Metrics> {
         tenants: Arc::new(tenants),
         pod_resources: node.places().pod_resources,
         lost: Arc::new(Mutex::new(vec!["taints"])),
+        calls: Arc::default(),
     })
 }
 
@@ -109,6 +110,8 @@ async fn samples_name_the_pod_of_a_claim() {
         container("unknown", "gpu.cgpu.io", "gone"),
     ];
     let stop = kubelet(&node, vec![pod("train-0", containers)]);
+    metrics.calls.prepare.begin().done();
+    drop(metrics.calls.unprepare.begin());
     let text = metrics.text().await.expect("figures");
     let own = format!(
         "{{instance=\"claim-{UID}\",gpu=\"0\",namespace=\"team-a\",claim=\"train\",\
@@ -123,6 +126,10 @@ async fn samples_name_the_pod_of_a_claim() {
         "cgpu_dra_claims{} 1".to_owned(),
         "cgpu_dra_pods_known{} 1".to_owned(),
         "cgpu_dra_dropped_fields{} 1".to_owned(),
+        "cgpu_dra_calls_total{call=\"prepare\"} 1".to_owned(),
+        "cgpu_dra_calls_failed_total{call=\"prepare\"} 0".to_owned(),
+        "cgpu_dra_calls_failed_total{call=\"unprepare\"} 1".to_owned(),
+        "cgpu_dra_calls_slow_total{call=\"unprepare\"} 0".to_owned(),
         format!(
             "cgpu_dra_container_info{{namespace=\"team-a\",claim=\"train\",pod=\"train-0\",\
              container=\"side\\\"car\",instance=\"claim-{UID}\"}} 1"

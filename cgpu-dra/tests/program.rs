@@ -2,7 +2,7 @@
 //! The program's three roles as the chart starts them: in a place without an apiserver each gets
 //! as far as asking for one, or says which argument it lacks.
 
-use cgpu_dra::names::DRIVER;
+use cgpu_dra::{names::DRIVER, slots::Profile};
 use std::{
     process::{Command, Output, Stdio},
     time::{Duration, Instant},
@@ -138,4 +138,33 @@ fn the_chart_mounts_no_foreign_volumes() {
     assert_eq!(whole, ["- --plugins={{ .Values.kubeletRoot }}/plugins"]);
     let own = format!("/plugins/{DRIVER}\n");
     assert_eq!(chart.matches(&own).count(), 2);
+}
+
+/// By the names that the program gives its sockets, and with the options that it has.
+#[test]
+fn the_chart_probes_each_role() {
+    let chart = include_str!("../../dist/helm/cgpu/templates/daemonset.yaml");
+    let command: Vec<_> = chart
+        .lines()
+        .skip_while(|line| !line.contains("command:"))
+        .take_while(|line| !line.contains("periodSeconds"))
+        .collect();
+    let command = command.join("\n");
+    let plugin: Profile = "8g=8Gi:20:4".parse().expect("read");
+    let name = "{{ splitList \"=\" . | first }}";
+    for socket in [
+        format!("/plugins/{DRIVER}/dra.sock"),
+        format!("/device-plugins/{}", plugin.socket().replace("8g", name)),
+    ] {
+        assert!(command.contains(&socket), "{socket} is not in {command}");
+    }
+    assert!(
+        command.contains("- /cgpu-dra\n            - probe\n"),
+        "{command}"
+    );
+    let probes = "dict \"livenessProbe\" \"\" \"readinessProbe\" \"--ready\"";
+    assert!(chart.contains(probes));
+    let said = failure(&[], &["probe", "--ready", "/nonexistent"]);
+    assert!(said.contains("cannot connect to /nonexistent"), "{said}");
+    assert!(failure(&[], &["probe"]).contains("<SOCKET>"));
 }

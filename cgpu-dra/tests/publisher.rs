@@ -364,7 +364,9 @@ async fn a_gate_that_opens_is_noticed() {
         answer
     });
     let (publisher, _health, _) = publisher(&node, client.await);
-    let lost = publisher.lost();
+    let (lost, readiness) = (publisher.lost(), publisher.readiness());
+    readiness.note_registered(true);
+    assert!(!readiness.is_ready());
     let running = tokio::spawn(publisher.run());
     let began = Instant::now();
     let generation = || {
@@ -376,6 +378,7 @@ async fn a_gate_that_opens_is_noticed() {
             assert!(began.elapsed() < Duration::from_secs(90), "{is_lost}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+        assert!(readiness.is_ready());
         if is_lost {
             // The watches of this apiserver end at once, and each time all is well known.
             tokio::time::sleep(Duration::from_secs(5)).await;

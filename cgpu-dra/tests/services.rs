@@ -7,11 +7,13 @@ mod kubelet;
 
 use cgpu_client::cdi::{faults, Spec};
 use cgpu_dra::{
+    calls::Calls,
     claims::plan,
     config::Allowed,
     failures::Failure,
     kubelet::{Health, Kubelet},
     names::{Uid, REGISTRATION},
+    probes::Readiness,
     proto::{HealthResponse, HealthStatus, PrepareResponse, PreparedAnswer, UnprepareResponse},
     rpc,
     slots::driver_answers,
@@ -49,6 +51,8 @@ struct Driver {
     health: watch::Sender<Health>,
     kubelet: TestKubelet,
     online: Arc<AtomicBool>,
+    readiness: Arc<Readiness>,
+    calls: Arc<Calls>,
 }
 
 impl Drop for Driver {
@@ -78,6 +82,7 @@ async fn start(node: &Arc<FakeNode>, claims: &Claims) -> Driver {
     let online = Arc::new(AtomicBool::new(true));
     let (known, up) = (claims.clone(), online.clone());
     let socket = places.plugins.join("dra.sock");
+    let (readiness, calls) = <(Arc<Readiness>, Arc<Calls>)>::default();
     let service = Arc::new(Kubelet {
         endpoint: socket.display().to_string(),
         pool: "node1".to_owned(),
@@ -95,6 +100,8 @@ async fn start(node: &Arc<FakeNode>, claims: &Claims) -> Driver {
         }),
         health: told,
         changed: Arc::new(Notify::new()),
+        readiness: readiness.clone(),
+        calls: calls.clone(),
     });
     let registration = places.registry.join(REGISTRATION);
     let (plugin, register) = (rpc::listen(&socket), rpc::listen(&registration));
@@ -117,6 +124,8 @@ async fn start(node: &Arc<FakeNode>, claims: &Claims) -> Driver {
         health,
         kubelet,
         online,
+        readiness,
+        calls,
     }
 }
 
@@ -696,4 +705,54 @@ async fn odd_calls_are_answered() {
     assert_eq!(odd.expect_err("refused"), "13");
     let empty = plugin.raw::<PrepareResponse>(path, &[]).await;
     assert!(empty.expect("answered").claims.is_empty());
+}
+
+/// The program's words to a probe, if anything is wrong.
+async fn probed(arguments: &[&str]) -> String {
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_cgpu-dra"));
+    program.arg("probe").args(arguments);
+    let ended = tokio::task::spawn_blocking(move || program.output()).await;
+    let ended = ended.expect("ended").expect("run");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.success(), said.is_empty(), "{said}");
+    said
+}
+
+#[tokio::test]
+async fn probes_tell_when_the_driver_is_of_use() {
+    let node = FakeNode::new(1);
+    let driver = start(&node, &Claims::default()).await;
+    let socket = driver.kubelet.info.endpoint.clone();
+    let ready = async || probed(&["--ready", &socket]).await;
+    // The kubelet has registered it, and the apiserver has no slice.
+    assert!(ready().await.contains("are not published"));
+    assert_eq!(probed(&[&socket]).await, "");
+    driver.readiness.note_published();
+    assert_eq!(ready().await, "");
+    driver.readiness.note_registered(false);
+    assert!(ready().await.contains("has not registered"));
+    TestKubelet::register(&node.places().registry).await;
+    assert_eq!(ready().await, "");
+    let none = node.root.join("none").display().to_string();
+    assert!(probed(&[&socket, &none]).await.contains("cannot connect"));
+}
+
+#[tokio::test]
+async fn failed_calls_are_counted() {
+    let node = FakeNode::new(1);
+    let mut driver = start(&node, &known(one_share())).await;
+    let counts = |driver: &Driver| {
+        let calls = [&driver.calls.prepare, &driver.calls.unprepare];
+        calls.map(|count| count.numbers())
+    };
+    node.with(|s| s.fail(Op::Create, 0, Errno::EIO));
+    driver.prepare().await;
+    assert_eq!(counts(&driver), [[1, 1, 0], [0, 0, 0]]);
+    driver.prepare().await;
+    node.with(|s| s.instances[0].open_files = 1);
+    driver.unprepare().await;
+    assert_eq!(counts(&driver), [[2, 1, 0], [1, 1, 0]]);
+    node.with(|s| s.instances[0].open_files = 0);
+    driver.unprepare().await;
+    assert_eq!(counts(&driver), [[2, 1, 0], [2, 1, 0]]);
 }

@@ -9,6 +9,7 @@ use cgpu_client::cdi::{faults, Edits, Spec};
 use cgpu_dra::{
     device_plugin::{self, PluginSettings},
     failures::{Failures, PATIENCE},
+    probes,
     proto::{
         AllocateRequest, AllocateResponse, ContainerDevices, ContainerRequest, ContainerResources,
         ListPodResourcesResponse, Nothing, PluginDevices, PodResources, RegisterRequest,
@@ -174,6 +175,12 @@ async fn a_container_gets_the_slot_of_its_profile() {
     let _running = run(&node, &["8g=8Gi:20:3", "1g=1Gi:5:2"]);
     let mut plugin = kubelet.plugin("cgpu.io/gpu-8g").await;
     let listed = devices(&mut plugin, |found| found.len() == 6).await;
+    // Once the others are registered as well.
+    kubelet.plugin("cgpu.io/gpu-1g").await;
+    let (began, socket) = (Instant::now(), kubelet.folder.join("cgpu.io-8g.sock"));
+    while let Err(why) = probes::ask(&socket, true).await {
+        assert!(began.elapsed() < Duration::from_secs(30), "{why}");
+    }
     assert!(listed.contains(&("8g-gpu-1-2".to_owned(), "Healthy".to_owned())));
     // All are there before anybody asks.
     assert_eq!(node.limits().len(), 10);
