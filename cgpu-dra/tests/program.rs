@@ -129,6 +129,22 @@ fn as_many_files_as_may_be_are_opened() {
     assert_eq!(raised, ["500", "500"]);
 }
 
+/// Slices and claims it lists and watches.
+#[test]
+fn the_driver_gets_nodes_alone() {
+    let rules = include_str!("../../dist/helm/cgpu/templates/rbac.yaml");
+    let mut resources = "";
+    for line in rules.lines().map(str::trim) {
+        resources = line.strip_prefix("resources: ").unwrap_or(resources);
+        let verbs = line.strip_prefix("verbs: ").unwrap_or_default();
+        assert!(
+            !verbs.contains("get") || resources == "[nodes]",
+            "{resources}"
+        );
+    }
+    assert_eq!(rules.matches("verbs: ").count(), 5);
+}
+
 /// Below the kubelet's folder of plugins are the volumes of CSI drivers.
 #[test]
 fn the_chart_mounts_no_foreign_volumes() {
