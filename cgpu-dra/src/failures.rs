@@ -163,7 +163,7 @@ impl Failures {
         if is_dead && !DEADLY.contains(&number) {
             return Ok(());
         }
-        fs::write(&path, number.to_string()).map_err(PathError::on("writing", &path))
+        files::write_whole(&path, number.to_string().as_bytes())
     }
 
     /// All failures that were noted, by PCI address. A file that is no number is none.
@@ -172,6 +172,10 @@ impl Failures {
         files
             .filter_map(|file| {
                 let pci = file.file_name().into_string().ok()?;
+                // One that is being written.
+                if pci.ends_with(".new") {
+                    return None;
+                }
                 Some((pci, Failure::Xid(xid_in(&file.path())?)))
             })
             .collect()
@@ -333,19 +337,26 @@ mod tests {
     #[test]
     fn failures_outlive_the_program_until_they_are_forgotten() {
         let folder = std::env::temp_dir().join(format!("cgpu-failures-{}", std::process::id()));
-        let failures = Failures::at(folder);
+        let failures = Failures::at(folder.clone());
         assert!(failures.all().is_empty());
         failures.note("0000:65:00.0", 79).expect("noted");
         let again = failures.clone().all();
         assert_eq!(again.get("0000:65:00.0"), Some(&Failure::Xid(79)));
         assert_eq!(Failure::Xid(79).effect(), "NoExecute");
         assert_eq!(Failure::Xid(94).effect(), "NoSchedule");
+        // A reader finds the old number or the new one, and nothing else.
+        let (file, other) = (folder.join("0000:65:00.0"), folder.with_extension("other"));
+        fs::hard_link(file, &other).expect("linked");
         // A milder one that follows lets no pod stay.
         for (number, kept) in [(63, 79), (95, 95), (94, 95)] {
             failures.note("0000:65:00.0", number).expect("noted");
             let found = failures.all();
             assert_eq!(found.get("0000:65:00.0"), Some(&Failure::Xid(kept)));
         }
+        assert_eq!(fs::read_to_string(&other).expect("read"), "79");
+        fs::remove_file(other).expect("removed");
+        fs::write(folder.join("0000:66:00.7.new"), "79").expect("written");
+        assert_eq!(failures.all().len(), 1);
         failures.forget().expect("forgotten");
         failures.forget().expect("again");
         assert!(failures.all().is_empty());

@@ -7,6 +7,7 @@ use crate::{
     failures::{xid, Failures},
     once::Once,
 };
+use cgpu_client::path_error::PathError;
 use nix::fcntl::OFlag;
 use std::{
     fs::{File, OpenOptions},
@@ -55,7 +56,10 @@ impl Reader {
                 Ok(0) => break Ok(()),
                 Ok(length) => {
                     let text = record.get(..length).unwrap_or_default();
-                    self.take(&String::from_utf8_lossy(text));
+                    // The log is opened anew then, and has all of its records again.
+                    if let Err(error) = self.take(&String::from_utf8_lossy(text)) {
+                        break Err(io::Error::other(error));
+                    }
                 }
                 // Records were overwritten before they were read.
                 Err(e) if e.kind() == ErrorKind::BrokenPipe => {}
@@ -73,14 +77,12 @@ impl Reader {
         ended
     }
 
-    fn take(&mut self, record: &str) {
-        let Some(number) = number(record) else {
-            return;
+    /// Takes a record. One that says of a failure which cannot be noted was not read.
+    fn take(&mut self, record: &str) -> Result<(), PathError> {
+        let is_new = |number: &u64| self.last.is_none_or(|last| *number > last);
+        let Some(number) = number(record).filter(is_new) else {
+            return Ok(());
         };
-        if self.last.is_some_and(|last| number <= last) {
-            return;
-        }
-        self.last = Some(number);
         let message = record.split_once(';').map_or("", |(_, message)| message);
         // Failures from before it, perhaps of the time while this program was away, have ended.
         if message.starts_with(LOADED) {
@@ -88,13 +90,12 @@ impl Reader {
                 eprintln!("cgpu-dra: {error}");
             }
         }
-        let Some((pci, number)) = xid(message).filter(|_| !self.is_past) else {
-            return;
-        };
-        eprintln!("cgpu-dra: the GPU at {pci} has failed: Xid {number}");
-        if let Err(error) = self.failures.note(&pci, number) {
-            eprintln!("cgpu-dra: {error}");
+        if let Some((pci, xid)) = xid(message).filter(|_| !self.is_past) {
+            self.failures.note(&pci, xid)?;
+            eprintln!("cgpu-dra: the GPU at {pci} has failed: Xid {xid}");
         }
+        self.last = Some(number);
+        Ok(())
     }
 }
 
@@ -123,7 +124,7 @@ impl KernelLog {
     pub fn read_on(&mut self, load: Option<u64>) {
         self.reader.failures.note_load(load);
         let (ended, path) = (self.try_read(), self.path.display());
-        let said = |why| format!("cannot read {path}, so no Xid is seen: {why}");
+        let said = |why| format!("cannot follow {path}, so no Xid is seen: {why}");
         if ended.is_err() {
             self.file = None;
         }
@@ -246,6 +247,33 @@ mod tests {
         log.read_on(None);
         assert_eq!(failures.last_record(), Some(1));
         fs::remove_file(path).expect("removed");
+        fs::remove_dir_all(root).expect("removed");
+    }
+
+    #[test]
+    fn a_failure_not_noted_is_read_again() {
+        let (root, failures) = failures("again");
+        fs::create_dir_all(&root).expect("made");
+        let path = root.join("kmsg");
+        let mut log = KernelLog::new(path.clone(), failures.clone());
+        // No folder can be where a file is.
+        let folder = root.join("failed");
+        fs::write(&folder, "").expect("written");
+        fs::write(&path, "6,1,1,-;usb 1-1: new device\n").expect("written");
+        log.read_on(None);
+        log.file = None;
+        fs::write(&path, record(2, 79)).expect("written");
+        for _ in 0..2 {
+            log.read_on(None);
+            assert_eq!(failures.last_record(), Some(1));
+        }
+        fs::remove_file(folder).expect("removed");
+        log.read_on(None);
+        let found: Vec<_> = failures.all().into_values().collect();
+        assert_eq!(
+            (found, failures.last_record()),
+            (vec![Failure::Xid(79)], Some(2))
+        );
         fs::remove_dir_all(root).expect("removed");
     }
 
