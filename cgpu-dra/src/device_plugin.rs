@@ -5,7 +5,7 @@
 
 use crate::{
     failures::{Failure, Failures, PATIENCE},
-    node::{Node, Places},
+    node::{Node, Places, FAILED},
     once::Once,
     pods,
     probes::{self, Readiness},
@@ -270,7 +270,7 @@ async fn one_kubelet(
 
 /// Runs the device plugin until it is stopped. The slots stay: their containers run on.
 pub async fn run(node: Arc<dyn Node>, settings: PluginSettings, mut stop: watch::Receiver<bool>) {
-    let failures = Failures::at(settings.places.state.join("failed"));
+    let failures = Failures::at(settings.places.state.join(FAILED));
     let slots = Arc::new(Slots::new(
         node.clone(),
         settings.places.clone(),

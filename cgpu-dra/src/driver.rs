@@ -10,7 +10,7 @@ use crate::{
     kubelet::{Health, Kubelet, Lookup},
     metrics::Metrics,
     names::{DRIVER, REGISTRATION},
-    node::{Node, Places},
+    node::{Node, Places, FAILED},
     once::Once,
     publisher::Publisher,
     rpc::{listen, serve, SocketFile},
@@ -131,7 +131,7 @@ pub async fn run(
     };
     // If the driver does not answer soon, this goes on meanwhile.
     let _ = tokio::time::timeout(PATIENCE, strays.sweep()).await;
-    let failures = Failures::at(places.state.join("failed"));
+    let failures = Failures::at(places.state.join(FAILED));
     let changed = Arc::new(Notify::new());
     let (tell, health) = watch::channel(Health::new());
     let endpoint = places.plugins.join(DRIVER).join("dra.sock");

@@ -10,7 +10,7 @@ use cgpu_dra::{
     driver::{run, Settings},
     failures::Failures,
     kernel_log::KernelLog,
-    node::{Machine, Node, Places},
+    node::{Machine, Node, Places, FAILED},
     probes,
     slots::{check_names, Profile},
     web,
@@ -203,6 +203,9 @@ impl NodeOptions {
             registry: self.registry,
             pod_resources: self.pod_resources,
         };
+        if let Err(error) = places.remove_unfinished() {
+            eprintln!("cgpu-dra: {error}");
+        }
         (machine, places)
     }
 }
@@ -275,7 +278,7 @@ fn ending() -> Result<watch::Receiver<bool>, String> {
 
 /// Notes failed GPUs, those of the time before now at once.
 fn watch_failures(places: &Places, machine: Machine) {
-    let failures = Failures::at(places.state.join("failed"));
+    let failures = Failures::at(places.state.join(FAILED));
     let mut log = KernelLog::new("/dev/kmsg".into(), failures);
     log.read_on(machine.driver_load());
     std::thread::spawn(move || loop {

@@ -7,8 +7,10 @@ use cgpu_client::{
     client::Client,
     container::{libraries, Mount},
     control::Control,
+    files,
     installation::{find, lists::Capability},
     path_error::PathError,
+    pods,
 };
 use cgpu_uapi::text;
 use nix::errno::Errno;
@@ -95,6 +97,9 @@ impl Node for Machine {
     }
 }
 
+/// The folder of failures in that of the state.
+pub const FAILED: &str = "failed";
+
 /// Paths on the node.
 #[derive(Clone, Debug)]
 pub struct Places {
@@ -108,6 +113,20 @@ pub struct Places {
     pub registry: PathBuf,
     /// The kubelet's socket that tells which container has what.
     pub pod_resources: PathBuf,
+}
+
+impl Places {
+    /// Removes what an earlier process of this program was writing when it was stopped. In the
+    /// folder of CDI files others write too.
+    pub fn remove_unfinished(&self) -> Result<(), PathError> {
+        for folder in [pods::CLAIMS, FAILED, ""] {
+            files::remove_unfinished(&self.state.join(folder), "")?;
+        }
+        for begin in ["cgpu.io-claim-", "cgpu.io-slot."] {
+            files::remove_unfinished(&self.cdi, begin)?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -53,6 +53,27 @@ pub fn names(folder: &Path) -> Result<BTreeSet<OsString>, PathError> {
     names.map_err(PathError::on("reading the folder", folder))
 }
 
+/// Removes the files of a folder that a process was writing when it was stopped, if their names
+/// begin so. Whoever writes such a file meanwhile fails.
+pub fn remove_unfinished(folder: &Path, begin: &str) -> Result<(), PathError> {
+    for name in names(folder)? {
+        let text = name.to_str().filter(|text| text.starts_with(begin));
+        let stem = text.and_then(|text| text.strip_suffix(UNFINISHED));
+        let pid = stem.and_then(|stem| Some(stem.rsplit_once('.')?.1));
+        if pid.is_none_or(|pid| pid.parse::<u32>().is_err()) {
+            continue;
+        }
+        let path = folder.join(name);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                return Err(PathError::on("removing", &path)(e));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Makes a folder that only its owner can enter, and those above it.
 pub fn make_folder(folder: &Path) -> Result<(), PathError> {
     let made = DirBuilder::new().mode(0o700).recursive(true).create(folder);
@@ -146,13 +167,16 @@ fn is_trusted(link: &Metadata) -> bool {
     link.uid() == 0 || link.uid() == geteuid().as_raw()
 }
 
+/// The end of the name of a file that is being written. In front of it is the writer's pid.
+const UNFINISHED: &str = ".new";
+
 /// Fills a file beside the path and gives it that name. Its own name ends in `.new`: container
 /// engines read files that end in `.json` or `.yaml`, and so do this project's journals.
 fn put(path: &Path, text: &[u8], permissions: Option<Permissions>) -> io::Result<()> {
     let Place::File(path) = Place::of(path)? else {
         return OpenOptions::new().write(true).open(path)?.write_all(text);
     };
-    let fresh = path.with_extension(format!("{}.new", std::process::id()));
+    let fresh = path.with_extension(format!("{}{UNFINISHED}", std::process::id()));
     let written = fill(&fresh, text, permissions).and_then(|()| fs::rename(&fresh, &path));
     if written.is_err() {
         // The failure to report is the other one.
@@ -225,6 +249,21 @@ mod tests {
         remove(&path).expect("removed");
         remove(&path).expect("again");
         assert!(scratch.names().is_empty());
+    }
+
+    #[test]
+    fn unfinished_files_are_removed_by_name() {
+        let scratch = Scratch::new("unfinished");
+        let kept = ["a.json", "a.new", "a.x.new", "a.1.new.json", "b.1.new"];
+        for name in kept.into_iter().chain(["a.1.new", "a-b.c.4711.new"]) {
+            fs::write(scratch.0.join(name), "").expect("written");
+        }
+        remove_unfinished(&scratch.0, "a").expect("removed");
+        let left: BTreeSet<_> = scratch.names().into_iter().collect();
+        assert_eq!(left, kept.map(OsString::from).into());
+        remove_unfinished(&scratch.0, "").expect("removed");
+        assert_eq!(scratch.names().len(), kept.len() - 1);
+        remove_unfinished(&scratch.0.join("none"), "").expect("nothing");
     }
 
     #[test]
