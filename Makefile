@@ -7,9 +7,10 @@
 #   make package         a Debian package with DKMS, in target/package; make rpm: an RPM
 #   make install         build and install on this machine (install.sh), make uninstall
 #   make test            lint, host tests, tests in the test machine, also with the real driver
-#                        (root, apt, cargo, python3); with Kubernetes where it was built before
+#                        (root, apt, cargo, python3); on Kubernetes where Go is there or can be
+#                        installed
 #   make test-driver     NVIDIA's own driver in the test machine, on an emulated GPU (tests/driver)
-#   make test-kubernetes cgpu-dra on a real control plane of Kubernetes, built with Go, and pods
+#   make test-kubernetes cgpu-dra on real control planes of Kubernetes, built with Go, and pods
 #                        with a real kubelet in the test machine (a long one)
 #   make test-hosts      the module from the object on the kernels of hosts, also with the real
 #                        driver: a table (a long one). KHEADERS=PATH KIMAGE=PATH: on the
@@ -31,7 +32,7 @@
 # Files of the test machine are kept under ~/.cache/cgpu; `make clean-cache` removes them.
 
 SOAK ?= 3600
-FLOORS ?= lint host vm driver kubernetes-if-built
+FLOORS ?= lint host vm driver kubernetes
 KDIR ?= /lib/modules/$(shell uname -r)/build
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/cgpu
 
