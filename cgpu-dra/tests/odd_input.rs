@@ -200,6 +200,7 @@ fn claims_at_random() {
         };
         planned += 1;
         let mut minors: Vec<_> = plan.shares.iter().map(|s| s.minor).collect();
+        minors.sort_unstable();
         minors.dedup();
         assert_eq!(minors.len(), plan.shares.len(), "{value}");
         for share in &plan.shares {
