@@ -3,7 +3,8 @@
 //! any claims; the device plugin's; and the reviews of the webhook, with an apiserver in memory.
 //!
 //! After each call no file and no instance has another name than one made of a claim's uid, and the
-//! instances are those of the journal. At the end all claims are taken back, and nothing is left.
+//! instances are those of the journal. A claim that was prepared has what was allocated to it. At
+//! the end all claims are taken back, and nothing is left.
 //! No path of the apiserver has anything in it but names of objects.
 
 #[path = "../../../cgpu-dra/tests/fake_node/mod.rs"]
@@ -12,9 +13,11 @@ mod fake_node;
 use cgpu_dra::{
     config::Allowed,
     kubelet::{Health, Kubelet},
-    names::{is_object, uid_of, Uid},
+    names::{is_object, uid_of, Uid, DRIVER},
     proto::{AllocateRequest, ClaimReference, ClaimsRequest, PrepareResponse},
+    quantity,
     slots::Slots,
+    status::Resize,
     tenants::Tenants,
     web,
     webhook::{Webhook, LONGEST_REVIEW},
@@ -31,7 +34,7 @@ use prost::Message;
 use serde_json::{json, Value};
 use std::{
     cell::OnceCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::{atomic::Ordering, Arc, Mutex, PoisonError},
 };
@@ -47,9 +50,18 @@ const POOL: &str = "node1";
 const SECRET: &str = "s3cret";
 const JSON: &str = "application/json";
 
-type Claims = Arc<Mutex<BTreeMap<(String, String), ResourceClaim>>>;
+type Claims = Arc<Mutex<Known>>;
 /// Paths of the apiserver that have no name of an object where one is to be.
 type OddPaths = Arc<Mutex<Vec<String>>>;
+
+/// The claims of the apiserver.
+#[derive(Default)]
+struct Known {
+    /// By namespace and name.
+    now: BTreeMap<(String, String), ResourceClaim>,
+    /// The uids of those that have had an annotation for a smaller size.
+    annotated: BTreeSet<String>,
+}
 
 thread_local! {
     static RUNTIME: Runtime = Builder::new_current_thread()
@@ -93,9 +105,12 @@ pub fn calls(mut input: &[u8]) -> usize {
                     of.namespace.unwrap_or_default(),
                     of.name.unwrap_or_default(),
                 );
-                let all = claims.lock();
-                all.unwrap_or_else(PoisonError::into_inner)
-                    .insert(key, claim);
+                let mut known = claims.lock().unwrap_or_else(PoisonError::into_inner);
+                if Resize::of(&claim) != Ok(Resize::default()) {
+                    let uid = claim.metadata.uid.clone();
+                    known.annotated.extend(uid);
+                }
+                known.now.insert(key, claim);
             }
             1 => prepared += driver.prepare(bytes, true),
             2 => prepared += driver.prepare(bytes, false),
@@ -127,6 +142,8 @@ pub fn calls(mut input: &[u8]) -> usize {
 
 /// `cgpu-dra` on the node.
 struct NodeDriver {
+    node: Arc<FakeNode>,
+    claims: Claims,
     tenants: Arc<Tenants>,
     kubelet: Arc<Kubelet>,
 }
@@ -149,14 +166,18 @@ impl NodeDriver {
                     "{namespace}/{name}"
                 );
                 let all = known.lock().unwrap_or_else(PoisonError::into_inner);
-                let found = all.get(&(namespace, name)).cloned();
+                let found = all.now.get(&(namespace, name)).cloned();
                 std::future::ready(Ok(found)).boxed()
             }),
             health: watch::channel(Health::new()).1,
             changed: Arc::new(Notify::new()),
         };
-        let kubelet = Arc::new(kubelet);
-        Self { tenants, kubelet }
+        Self {
+            node: node.clone(),
+            claims: claims.clone(),
+            tenants,
+            kubelet: Arc::new(kubelet),
+        }
     }
 
     fn prepare(&self, bytes: &[u8], shares: bool) -> usize {
@@ -164,11 +185,20 @@ impl NodeDriver {
             return 0;
         };
         request.claims.truncate(MOST);
-        let asked: Vec<_> = request.claims.iter().map(|c| c.uid.clone()).collect();
+        let asked = request.claims.clone();
+        let known = self.tenants.plans();
         let call = self.kubelet.clone().prepare_all(request, shares);
         let answer = RUNTIME.with(|runtime| runtime.block_on(call));
         let answer = answer.expect("an answer");
         self.check_answer(&asked, &answer, shares);
+        for claim in &asked {
+            let mut same = asked.iter().filter(|other| other.uid == claim.uid);
+            let is_one = same.next().is_some() && same.next().is_none();
+            let uid = Uid::new(&claim.uid).filter(|uid| is_one && !known.contains_key(uid));
+            if let (Some(uid), "") = (uid, &*answer.claims[&claim.uid].error) {
+                self.check_sizes(claim, &uid);
+            }
+        }
         answer
             .claims
             .values()
@@ -176,8 +206,39 @@ impl NodeDriver {
             .count()
     }
 
-    fn check_answer(&self, asked: &[String], answer: &PrepareResponse, shares: bool) {
-        for uid in asked {
+    /// The instances of a claim that was prepared for the first time are as it is allocated, or as
+    /// small as it is annotated.
+    fn check_sizes(&self, claim: &ClaimReference, uid: &Uid) {
+        let key = (claim.namespace.clone(), claim.name.clone());
+        let all = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        let claim = &all.now[&key];
+        let allocation = claim.status.as_ref().and_then(|s| s.allocation.as_ref());
+        let devices = allocation.and_then(|a| a.devices.as_ref());
+        let results = devices.and_then(|d| d.results.as_ref()).expect("results");
+        let wish = Resize::of(claim).unwrap_or_default().memory_bytes;
+        let mut made = self.node.limits();
+        made.retain(|(name, ..)| *name == uid.instance());
+        let own = results.iter().filter(|result| result.driver == DRIVER);
+        for result in own.clone() {
+            let consumed = result.consumed_capacity.as_ref().expect("capacities");
+            let name = format!("{DRIVER}/memory");
+            let memory = consumed.get("memory").or_else(|| consumed.get(&name));
+            let memory = quantity::parse(&memory.expect("memory").0).expect("a number");
+            let mut on = made.iter();
+            let on = on.find(|(_, minor, _)| result.device == format!("gpu-{minor}"));
+            let bytes = on.expect("an instance").2;
+            let smaller = wish.map(|wish| wish.min(memory));
+            assert!(
+                bytes == memory || Some(bytes) == smaller,
+                "{result:?}: {bytes}"
+            );
+        }
+        assert_eq!(made.len(), own.count(), "{uid:?}");
+    }
+
+    fn check_answer(&self, asked: &[ClaimReference], answer: &PrepareResponse, shares: bool) {
+        for claim in asked {
+            let uid = &claim.uid;
             assert!(answer.claims.contains_key(uid), "no answer for {uid}");
         }
         for (uid, answer) in &answer.claims {
@@ -225,6 +286,7 @@ impl NodeDriver {
                 let mut shares = plan.shares.iter();
                 assert!(shares.any(|share| share.minor == instance.key.gpu_minor));
             }
+            // The control device refuses this, unless cgpu-dra asks for overcommit.
             for gpu in &state.gpus {
                 let on = |i: &&cgpu_uapi::Instance| i.key.gpu_minor == gpu.minor;
                 let limits = state.instances.iter().filter(on);
@@ -249,7 +311,14 @@ impl NodeDriver {
                     };
                     all.find(is_it).map(|i| (i.memory_limit_bytes, i.weight))
                 });
-                assert_eq!(made, Some((share.memory_bytes, share.weight)), "{uid:?}");
+                let (memory_bytes, weight) = made.expect("an instance");
+                let known = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+                if known.annotated.contains(uid.as_str()) {
+                    assert!(memory_bytes <= share.memory_bytes && weight <= share.weight);
+                } else {
+                    let set_aside = (share.memory_bytes, share.weight);
+                    assert_eq!((memory_bytes, weight), set_aside, "{uid:?}");
+                }
             }
         }
     }
@@ -470,6 +539,8 @@ mod tests {
         // As v1, as v1beta1, and again after a new start and without the driver's answer.
         assert_eq!(calls(rest("calls")), 3);
         assert_eq!(calls(rest("odd-calls")), 0);
+        // A second claim of half a GPU and more.
+        assert_eq!(calls(rest("full-calls")), 1);
         assert_eq!(slots(rest("slots")), 1);
         assert!(review(rest("review-pod")) && review(rest("review-template")));
     }

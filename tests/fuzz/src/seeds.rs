@@ -57,6 +57,19 @@ pub fn of(traces: &[Trace]) -> Seeds {
     seeds
 }
 
+/// A field of a message that is a text.
+fn field(number: u8, text: &str) -> Vec<u8> {
+    let length = u8::try_from(text.len()).unwrap_or(0);
+    [&[number << 3 | 2, length], text.as_bytes()].concat()
+}
+
+/// The kubelet's question about the claim `team-a/train` with this uid.
+fn by_uid(uid: &str) -> Vec<u8> {
+    let reference = [field(1, "team-a"), field(2, uid), field(3, "train")].concat();
+    let length = u8::try_from(reference.len()).unwrap_or(0);
+    [&[1 << 3 | 2, length], &reference[..]].concat()
+}
+
 /// Inputs of the target `kubernetes`: what a cluster writes, each behind the number of its kind.
 pub(crate) fn kubernetes() -> BTreeMap<String, Vec<u8>> {
     const UID: &str = "7b2ea4b2-0000-4000-8000-00000000000f";
@@ -77,13 +90,7 @@ pub(crate) fn kubernetes() -> BTreeMap<String, Vec<u8>> {
         result("a", "gpu-0"),
         result("b/c", "gpu-1"),
     );
-    let field = |number: u8, text: &str| {
-        let length = u8::try_from(text.len()).unwrap_or(0);
-        [&[number << 3 | 2, length], text.as_bytes()].concat()
-    };
-    let reference = [field(1, "team-a"), field(2, UID), field(3, "train")].concat();
-    let length = u8::try_from(reference.len()).unwrap_or(0);
-    let message = [&[1 << 3 | 2, length], &reference[..]].concat();
+    let message = by_uid(UID);
     let pod = r#"{"metadata":{"name":"p","labels":{"aliyun.com/gpu-count":"1"}},"spec":{
         "containers":[{"name":"a","resources":{"limits":{"nvidia.com/gpu":2,
         "nvidia.com/gpumem":"3000","nvidia.com/gpucores":30,"nvidia.com/priority":0}}},
@@ -114,18 +121,27 @@ pub(crate) fn kubernetes() -> BTreeMap<String, Vec<u8>> {
     );
     let template = format!(r#"{{"spec":{{"spec":{{"devices":{devices}}}}}}}"#);
     // A uid that is none, and a class that would be a path.
-    let odd = [field(1, "team-a"), field(2, "..x"), field(3, "train")].concat();
-    let length = u8::try_from(odd.len()).unwrap_or(0);
-    let odd = [&[1 << 3 | 2, length], &odd[..]].concat();
+    let odd = by_uid("..x");
     let odd_claim = claim.replace(UID, "..x");
     let odd_calls = [part(0, odd_claim.as_bytes()), part(1, &odd), part(3, &odd)].concat();
+    // Two claims that do not fit on a GPU together, as they are annotated too.
+    let other = UID.replace("7b2ea4b2", "7b2ea4b3");
+    let full_claim = claim.replace("8Gi", "80Gi").replace("4Gi", "80Gi");
+    let full_calls = [
+        part(0, full_claim.as_bytes()),
+        part(1, &message),
+        part(0, full_claim.replace(UID, &other).as_bytes()),
+        part(1, &by_uid(&other)),
+    ]
+    .concat();
     let odd_template = template.replace(r#""gpu.cgpu.io"}"#, r#""a/../../secrets"}"#);
     let slot = field(1, "8g-gpu-0-1");
     let length = u8::try_from(slot.len()).unwrap_or(0);
     let slots = [&[1 << 3 | 2, length], &slot[..]].concat();
-    let inputs: [(u8, &str, &[u8]); 12] = [
+    let inputs: [(u8, &str, &[u8]); 13] = [
         (5, "calls", &calls),
         (5, "odd-calls", &odd_calls),
+        (5, "full-calls", &full_calls),
         (6, "review-odd", &review(1, &odd_template)),
         (6, "review-pod", &review(0, pod)),
         (6, "review-template", &review(1, &template)),
