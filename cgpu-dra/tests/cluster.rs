@@ -10,7 +10,11 @@ mod connection;
 #[path = "cluster/control_plane.rs"]
 mod control_plane;
 mod fake_node;
+#[path = "cluster/faults.rs"]
+mod faults;
 mod kubelet;
+#[path = "cluster/node_pods.rs"]
+mod node_pods;
 #[path = "cluster/patience.rs"]
 mod patience;
 mod random;
@@ -83,6 +87,7 @@ async fn run(binaries: &std::path::Path, wanted: &[String]) -> usize {
         storm::a_thousand_nodes,
         storm::dropped_fields_are_noticed,
     ];
+    faults::note_panics();
     let began = Instant::now();
     let mut world = World::start(binaries).await;
     println!(
@@ -96,9 +101,14 @@ async fn run(binaries: &std::path::Path, wanted: &[String]) -> usize {
         }
         let began = Instant::now();
         let ended = AssertUnwindSafe(case(&mut world)).catch_unwind().await;
-        let outcome = ended.unwrap_or_else(|_| Err("it panicked".to_owned()));
+        let mut outcome = ended.unwrap_or_else(|_| Err("it panicked".to_owned()));
         let seconds = began.elapsed().as_secs_f64();
         world.clean().await;
+        let faults = faults::take();
+        if !faults.is_empty() {
+            let why = outcome.err().into_iter().chain(faults);
+            outcome = Err(why.collect::<Vec<_>>().join("; "));
+        }
         match outcome {
             Ok(()) => {
                 passed += 1;

@@ -5,7 +5,8 @@
 use crate::{
     control_plane::ControlPlane,
     fake_node::FakeNode,
-    kubelet::TestKubelet,
+    faults::{self, Life},
+    node_pods::{Answers, NodePods},
     patience::{wait, Outcome},
 };
 use cgpu_dra::{
@@ -27,13 +28,7 @@ use kube::{
     Api, Client, Resource,
 };
 use serde_json::{json, Value};
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    process::Command,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::Path, process::Command, sync::Arc, time::Duration};
 use tokio::{sync::watch, task::JoinHandle};
 
 /// Helm's output for the chart, for a cluster of this version, with these settings; or its error.
@@ -333,6 +328,7 @@ impl World {
             client: self.plane.client_of(&self.token(name).await),
             kubelet: None,
             stop: None,
+            life: Arc::default(),
             answers: Arc::default(),
         };
         node.start().await;
@@ -358,9 +354,6 @@ pub(crate) fn named(name: &str, requests: Value) -> Value {
         "deviceClassName": "gpu.cgpu.io", "capacity": {"requests": requests}}})
 }
 
-/// The driver's answers, by uid of the claim: names of CDI devices, or an error.
-pub(crate) type Answers = Arc<Mutex<BTreeMap<String, Result<Vec<String>, String>>>>;
-
 /// A node of the cluster.
 pub(crate) struct WorldNode {
     pub(crate) name: String,
@@ -368,6 +361,7 @@ pub(crate) struct WorldNode {
     pub(crate) client: Client,
     kubelet: Option<JoinHandle<()>>,
     stop: Option<(watch::Sender<bool>, JoinHandle<()>)>,
+    life: Arc<Life>,
     pub(crate) answers: Answers,
 }
 
@@ -383,18 +377,24 @@ impl WorldNode {
             grace: Duration::from_secs(2),
             metrics: None,
         };
+        let asked = stopped.clone();
         let running = driver::run(self.client.clone(), self.fake.clone(), settings, stopped);
-        let task = tokio::spawn(running.map(|ended| ended.expect("the driver runs")));
+        let task = tokio::spawn(running.map(move |ended| {
+            ended.expect("the driver runs");
+            assert!(*asked.borrow(), "the driver has ended by itself");
+        }));
         self.stop = Some((stop, task));
         let socket = self.fake.places().registry.join(REGISTRATION);
         let there = wait("the driver's socket", || async {
             socket.exists().then_some(())
         });
         there.await.expect("there");
+        self.life.turn(true);
     }
 
     /// Stops the driver.
     pub(crate) async fn halt(&mut self) {
+        self.life.turn(false);
         if let Some((stop, task)) = self.stop.take() {
             let _ = stop.send(true);
             let _ = task.await;
@@ -404,14 +404,20 @@ impl WorldNode {
     /// Has a kubelet run the node's pods: prepares their claims, and ends them when they are
     /// deleted.
     fn run_pods(&mut self, client: Client) {
-        let (name, registry) = (self.name.clone(), self.fake.places().registry);
-        let answers = self.answers.clone();
+        let mut pods = NodePods {
+            client,
+            node: self.name.clone(),
+            fake: self.fake.clone(),
+            answers: self.answers.clone(),
+            known: BTreeMap::new(),
+        };
+        let life = self.life.clone();
         self.kubelet = Some(tokio::spawn(async move {
-            let mut known: BTreeMap<String, PodClaims> = BTreeMap::new();
             loop {
                 tokio::time::sleep(Duration::from_millis(200)).await;
-                let turn = turn(&client, &name, &registry, &answers, &mut known);
-                // The driver was halted in the middle of a call, or is being started.
+                // It panics if the driver does not answer. If the driver was not halted, that is
+                // noted.
+                let turn = faults::unless_halted(&life, pods.turn());
                 let _ = std::panic::AssertUnwindSafe(turn).catch_unwind().await;
             }
         }));
@@ -420,116 +426,13 @@ impl WorldNode {
 
 impl Drop for WorldNode {
     fn drop(&mut self) {
+        self.life.turn(false);
         if let Some(kubelet) = &self.kubelet {
             kubelet.abort();
         }
         if let Some((stop, task)) = &self.stop {
             let _ = stop.send(true);
             task.abort();
-        }
-    }
-}
-
-/// The claims of a pod, by name.
-fn claims_of(pod: &Pod) -> Vec<String> {
-    let spec = pod.spec.as_ref().and_then(|s| s.resource_claims.as_deref());
-    let direct = spec
-        .unwrap_or_default()
-        .iter()
-        .filter_map(|c| c.resource_claim_name.clone());
-    let status = pod.status.as_ref();
-    let made = status.and_then(|s| s.resource_claim_statuses.as_deref());
-    let made = made
-        .unwrap_or_default()
-        .iter()
-        .filter_map(|c| c.resource_claim_name.clone());
-    let extended = status.and_then(|s| s.extended_resource_claim_status.as_ref());
-    let extended = extended.map(|e| e.resource_claim_name.clone());
-    direct.chain(made).chain(extended).collect()
-}
-
-/// The claims of a pod as namespace, name and uid, and whether all are prepared.
-type PodClaims = (Vec<[String; 3]>, bool);
-
-/// Whether a pod is still to run. A pod that is deleted while it is being bound is gone at once.
-async fn is_wanted(client: &Client, pod: &Pod) -> bool {
-    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-    let now = pods
-        .get(pod.metadata.name.as_deref().unwrap_or_default())
-        .await;
-    now.is_ok_and(|p| p.metadata.uid == pod.metadata.uid && p.metadata.deletion_timestamp.is_none())
-}
-
-/// One round of the kubelet.
-async fn turn(
-    client: &Client,
-    node: &str,
-    registry: &Path,
-    answers: &Answers,
-    known: &mut BTreeMap<String, PodClaims>,
-) {
-    let pods: Api<Pod> = Api::all(client.clone());
-    let own = ListParams::default().fields(&format!("spec.nodeName={node}"));
-    let Ok(listed) = pods.list(&own).await else {
-        return;
-    };
-    if listed.items.is_empty() && known.is_empty() {
-        return;
-    }
-    let mut kubelet = TestKubelet::register(registry).await;
-    let mut there = std::collections::BTreeSet::new();
-    for pod in listed.items {
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        let name = pod.metadata.name.clone().unwrap_or_default();
-        if pod.metadata.deletion_timestamp.is_none() {
-            there.insert(uid.clone());
-            if known.get(&uid).is_some_and(|(_, done)| *done) {
-                continue;
-            }
-            let (mut held, mut done) = (Vec::new(), true);
-            for claim in claims_of(&pod) {
-                let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), &namespace);
-                let Ok(found) = claims.get(&claim).await else {
-                    continue;
-                };
-                let at = found.metadata.uid.unwrap_or_default();
-                let answer = kubelet.prepare(&namespace, &claim, &at).await;
-                let said = if answer.error.is_empty() {
-                    let devices = answer.devices.into_iter();
-                    Ok(devices.flat_map(|d| d.cdi_device_ids).collect())
-                } else {
-                    done = false;
-                    if !is_wanted(client, &pod).await {
-                        continue;
-                    }
-                    Err(answer.error)
-                };
-                answers.lock().expect("held").insert(at.clone(), said);
-                held.push([namespace.clone(), claim, at]);
-            }
-            known.insert(uid, (held, done));
-            continue;
-        }
-        // First everything is taken back, then the pod is gone for the apiserver.
-        for [namespace, claim, at] in known.remove(&uid).unwrap_or_default().0 {
-            kubelet.unprepare(&namespace, &claim, &at).await;
-        }
-        let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-        let _ = pods
-            .delete(&name, &DeleteParams::default().grace_period(0))
-            .await;
-    }
-    // Pods that somebody has deleted by force.
-    let lost: Vec<_> = known
-        .keys()
-        .filter(|uid| !there.contains(*uid))
-        .cloned()
-        .collect();
-    for uid in lost {
-        for [namespace, claim, at] in known.remove(&uid).unwrap_or_default().0 {
-            kubelet.unprepare(&namespace, &claim, &at).await;
         }
     }
 }
