@@ -2,8 +2,14 @@
 //! The kubelet of a node in memory: it prepares the claims of the node's pods, and ends pods that
 //! are deleted.
 
-use crate::{fake_node::FakeNode, kubelet::TestKubelet};
-use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
+use crate::{fake_node::FakeNode, faults, kubelet::TestKubelet};
+use k8s_openapi::{
+    api::{
+        core::v1::Pod,
+        resource::v1::{DeviceRequestAllocationResult, ResourceClaim},
+    },
+    apimachinery::pkg::api::resource::Quantity,
+};
 use kube::{
     api::{DeleteParams, ListParams},
     Api, Client,
@@ -15,6 +21,8 @@ use std::{
 
 /// The driver's last answers, by uid of the claim: names of CDI devices, or an error.
 pub(crate) type Answers = Arc<Mutex<BTreeMap<String, Result<Vec<String>, String>>>>;
+/// All errors of the driver.
+pub(crate) type Refusals = Arc<Mutex<Vec<String>>>;
 
 /// A pod's claims, and whether all are prepared.
 #[derive(Default)]
@@ -30,6 +38,7 @@ pub(crate) struct NodePods {
     pub(crate) node: String,
     pub(crate) fake: Arc<FakeNode>,
     pub(crate) answers: Answers,
+    pub(crate) refusals: Refusals,
     /// By the pod's uid.
     pub(crate) known: BTreeMap<String, PodClaims>,
 }
@@ -50,6 +59,27 @@ fn claims_of(pod: &Pod) -> Vec<String> {
     let extended = status.and_then(|s| s.extended_resource_claim_status.as_ref());
     let extended = extended.map(|e| e.resource_claim_name.clone());
     direct.chain(made).chain(extended).collect()
+}
+
+/// The number that an apiserver writes for a whole number of bytes or pieces.
+fn number(quantity: &Quantity) -> Option<u64> {
+    let text = quantity.0.as_str();
+    let units = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("", 0)];
+    let (digits, shift) = units
+        .iter()
+        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))?;
+    Some(digits.parse::<u64>().ok()? << shift)
+}
+
+/// GPU, bytes and weight of an allocated share.
+fn share(result: &DeviceRequestAllocationResult) -> Option<(u32, u64, u32)> {
+    let consumed = result.consumed_capacity.as_ref()?;
+    let weight = number(consumed.get("weight")?)?;
+    Some((
+        result.device.strip_prefix("gpu-")?.parse().ok()?,
+        number(consumed.get("memory")?)?,
+        u32::try_from(weight).ok()?,
+    ))
 }
 
 impl NodePods {
@@ -119,10 +149,12 @@ impl NodePods {
             let answer = kubelet.prepare(&namespace, &claim, &at).await;
             held.push([namespace.clone(), claim, at.clone()]);
             let said = if answer.error.is_empty() {
+                self.compare(&found, &at).await;
                 let devices = answer.devices.into_iter();
                 Ok(devices.flat_map(|d| d.cdi_device_ids).collect())
             } else {
                 done = false;
+                self.refuse(&answer.error);
                 if !self.is_wanted(pod).await {
                     continue;
                 }
@@ -143,11 +175,47 @@ impl NodePods {
             let error = kubelet.unprepare(namespace, claim, at).await;
             if !error.is_empty() {
                 left = true;
+                self.refuse(&error);
             }
         }
         if !left {
             self.known.remove(uid);
         }
         !left
+    }
+
+    fn refuse(&self, error: &str) {
+        self.refusals.lock().expect("held").push(error.to_owned());
+    }
+
+    /// The instances of a claim that was just prepared are what the scheduler has set aside.
+    async fn compare(&self, claim: &ResourceClaim, uid: &str) {
+        let allocation = claim.status.as_ref().and_then(|s| s.allocation.as_ref());
+        let devices = allocation.and_then(|a| a.devices.as_ref());
+        let results = devices.and_then(|d| d.results.as_deref());
+        let own = results.unwrap_or_default().iter();
+        let own = own.filter(|r| r.driver == "gpu.cgpu.io" && r.pool == self.node);
+        let mut wanted: Vec<_> = own.map(share).collect();
+        wanted.sort_unstable();
+        let name = format!("claim-{uid}");
+        let mut made: Vec<_> = self.fake.with(|s| {
+            let own = s.instances.iter();
+            let own = own.filter(|i| i.key.name.as_str() == Some(&name));
+            own.map(|i| Some((i.key.gpu_minor, i.memory_limit_bytes, i.weight)))
+                .collect()
+        });
+        made.sort_unstable();
+        if !wanted.is_empty() && made == wanted {
+            return;
+        }
+        // The driver removes what is left of a claim that is gone.
+        let namespace = claim.metadata.namespace.clone().unwrap_or_default();
+        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &namespace);
+        let now = claims
+            .get(claim.metadata.name.as_deref().unwrap_or_default())
+            .await;
+        if now.is_ok_and(|now| now.metadata.uid == claim.metadata.uid) {
+            faults::note(format!("{name} is {made:?}, and was allocated {wanted:?}"));
+        }
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     control_plane::ControlPlane,
     fake_node::FakeNode,
     faults::{self, Life},
-    node_pods::{Answers, NodePods},
+    node_pods::{Answers, NodePods, Refusals},
     patience::{wait, Outcome},
 };
 use cgpu_dra::{
@@ -330,6 +330,7 @@ impl World {
             stop: None,
             life: Arc::default(),
             answers: Arc::default(),
+            refusals: Arc::default(),
         };
         node.start().await;
         node.run_pods(self.client.clone());
@@ -363,6 +364,7 @@ pub(crate) struct WorldNode {
     stop: Option<(watch::Sender<bool>, JoinHandle<()>)>,
     life: Arc<Life>,
     pub(crate) answers: Answers,
+    pub(crate) refusals: Refusals,
 }
 
 impl WorldNode {
@@ -409,6 +411,7 @@ impl WorldNode {
             node: self.name.clone(),
             fake: self.fake.clone(),
             answers: self.answers.clone(),
+            refusals: self.refusals.clone(),
             known: BTreeMap::new(),
         };
         let life = self.life.clone();

@@ -78,6 +78,9 @@ pub struct ControlState {
     pub held_up: bool,
     /// A tenant that is in the midst of a call, for a minute at most: a new limit waits for it.
     pub busy: Option<Name>,
+    /// If there is a list, limits that are above a GPU's memory are noted in it, and not refused as
+    /// the module does: then a sum of limits shows what was asked for.
+    pub above: Option<Vec<String>>,
     /// Operations that fail, the given number of calls from now (0: the next one).
     failures: BTreeMap<Op, Vec<(usize, Errno)>>,
     next_id: u32,
@@ -111,6 +114,7 @@ impl ControlState {
             open: 0,
             held_up: false,
             busy: None,
+            above: None,
             failures: BTreeMap::new(),
             next_id: 3,
         };
@@ -207,12 +211,20 @@ impl ControlState {
         if limit == 0 {
             return Err(errno(Cause::LimitZero));
         }
-        if limit > gpu.memory_bytes {
-            return Err(errno(Cause::LimitAboveGpu));
-        }
-        if flags == 0 && gpu.allotted_bytes - own + limit > gpu.memory_bytes {
-            return Err(errno(Cause::LimitsAboveGpu));
-        }
+        let (whole, sum) = (gpu.memory_bytes, gpu.allotted_bytes - own + limit);
+        let cause = if limit > whole {
+            Cause::LimitAboveGpu
+        } else if flags == 0 && sum > whole {
+            Cause::LimitsAboveGpu
+        } else {
+            return Ok(());
+        };
+        let Some(above) = &mut self.above else {
+            return Err(errno(cause));
+        };
+        above.push(format!(
+            "{limit} bytes more make {sum} of {whole} on GPU {minor}"
+        ));
         Ok(())
     }
 
