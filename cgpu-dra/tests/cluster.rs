@@ -20,6 +20,8 @@ mod patience;
 mod random;
 #[path = "cluster/reviews.rs"]
 mod reviews;
+#[path = "cluster/rights.rs"]
+mod rights;
 #[path = "cluster/selectors.rs"]
 mod selectors;
 #[path = "cluster/storm.rs"]
@@ -76,8 +78,8 @@ async fn run(binaries: &std::path::Path, wanted: &[String]) -> usize {
         cases::conditions_come_and_go,
         selectors::claims_select_gpus_by_attributes,
         cases::quotas_and_extended_resources,
-        cases::the_account_is_kept_to_its_node,
-        cases::a_claim_keeps_its_allocation,
+        rights::the_account_is_kept_to_its_node,
+        rights::a_claim_keeps_its_allocation,
         cases::a_gpu_has_64_instances,
         chart::the_chart_has_all_its_shapes,
         chart::the_examples_are_sound,

@@ -3,7 +3,6 @@
 
 use crate::{
     connection::Connection,
-    control_plane::client,
     kubelet::TestKubelet,
     patience::{must, until, wait, Outcome},
     world::{named, shape, World, WorldNode},
@@ -46,7 +45,7 @@ pub(crate) async fn limits(
 }
 
 /// The name of the first claim of a namespace.
-async fn first_claim(claims: &Api<ResourceClaim>) -> Result<String, String> {
+pub(crate) async fn first_claim(claims: &Api<ResourceClaim>) -> Result<String, String> {
     let listed = claims.list(&ListParams::default()).await;
     let listed = listed.map_err(|e| e.to_string())?;
     let first = listed.items.first().ok_or("there is no claim")?;
@@ -54,7 +53,7 @@ async fn first_claim(claims: &Api<ResourceClaim>) -> Result<String, String> {
 }
 
 /// A condition of the first device in a claim's status.
-fn condition<'a>(claim: &'a ResourceClaim, kind: &str) -> Option<&'a Condition> {
+pub(crate) fn condition<'a>(claim: &'a ResourceClaim, kind: &str) -> Option<&'a Condition> {
     let device = claim.status.as_ref()?.devices.as_ref()?.first()?;
     let mut conditions = device.conditions.as_ref()?.iter();
     conditions.find(|condition| condition.type_ == kind)
@@ -431,119 +430,6 @@ pub(crate) async fn quotas_and_extended_resources(world: &mut World) -> Outcome 
     must(got[0].2 > 140 * GIB, &got)?;
     world.delete("extended", "one").await;
     world.gone("extended").await
-}
-
-/// The driver's account can do what it must, on its own node, and nothing else.
-pub(crate) async fn the_account_is_kept_to_its_node(world: &mut World) -> Outcome {
-    let node = world.node("rights", 1).await;
-    let slices: Api<ResourceSlice> = Api::all(node.client.clone());
-    let slice = |node: &str, pool: &str| {
-        let spec = json!({"driver": "gpu.cgpu.io", "nodeName": node,
-            "pool": {"name": pool, "generation": 9, "resourceSliceCount": 1}, "devices": []});
-        ResourceSlice {
-            metadata: serde_json::from_value(json!({"generateName": "foreign-"}))
-                .expect("metadata"),
-            spec: serde_json::from_value(spec).expect("a spec"),
-        }
-    };
-    for (at, pool) in [
-        ("elsewhere", "elsewhere"),
-        ("elsewhere", "rights"),
-        ("rights", "elsewhere"),
-    ] {
-        let foreign = slices
-            .create(&PostParams::default(), &slice(at, pool))
-            .await;
-        let foreign = foreign.map(|_| ()).map_err(|e| e.to_string());
-        must(
-            foreign.as_ref().is_err_and(|e| e.contains("own node only")),
-            (at, pool, &foreign),
-        )?;
-    }
-    // A slice of another node that is there stays as it is.
-    let by_admin: Api<ResourceSlice> = Api::all(world.client.clone());
-    let (how, foreign) = (PostParams::default(), slice("elsewhere", "elsewhere"));
-    let there = by_admin.create(&how, &foreign).await;
-    let there = there.map_err(|e| e.to_string())?;
-    let name = there.metadata.name.clone().unwrap_or_default();
-    let mut changed = there.clone();
-    changed.spec.pool.generation += 1;
-    let updated = slices.replace(&name, &how, &changed).await;
-    let updated = updated.map(|_| ()).map_err(|e| e.to_string());
-    let mut taken = there.clone();
-    taken.spec = slice("rights", "rights").spec;
-    let taken = slices.replace(&name, &how, &taken).await;
-    must(taken.is_err(), "another node's slice is taken")?;
-    let deleted = slices.delete(&name, &DeleteParams::default()).await;
-    let deleted = deleted.map(|_| ()).map_err(|e| e.to_string());
-    for refused in [updated, deleted] {
-        must(
-            refused.as_ref().is_err_and(|e| e.contains("own node only")),
-            &refused,
-        )?;
-    }
-    let kept = by_admin.get(&name).await.map_err(|e| e.to_string())?;
-    must(kept.spec == there.spec, &kept.spec)?;
-    let pods: Api<Pod> = Api::all(node.client.clone());
-    let listed = pods
-        .list(&ListParams::default())
-        .await
-        .map(|_| ())
-        .map_err(|e| e.to_string());
-    must(
-        listed.as_ref().is_err_and(|e| e.contains("forbidden")),
-        &listed,
-    )?;
-    let unbound = world.plane.client_of("nobody");
-    let slices: Api<ResourceSlice> = Api::all(unbound);
-    must(
-        slices.list(&ListParams::default()).await.is_err(),
-        "a stranger reads slices",
-    )
-}
-
-/// Of a claim the driver's account can change its own node's devices alone, also where Kubernetes
-/// does not see to it.
-pub(crate) async fn a_claim_keeps_its_allocation(world: &mut World) -> Outcome {
-    let node = world.node("status", 1).await;
-    world.node_object("other").await;
-    world.namespace("status").await;
-    world
-        .template("status", "t", json!({"memory": "8Gi"}))
-        .await;
-    world.pod("status", "one", "t").await;
-    limits(&node, 1).await?;
-    let claims: Api<ResourceClaim> = world.api("status");
-    let name = first_claim(&claims).await?;
-    let ready = |claim: &ResourceClaim| condition(claim, "Ready").map(|_| ());
-    until(&claims, &name, "status.devices", ready).await?;
-    let before_1_36 = "DRAResourceClaimGranularStatusAuthorization=false";
-    let at = world.plane.second_apiserver(before_1_36).await;
-    let by = PatchParams {
-        dry_run: true,
-        ..PatchParams::default()
-    };
-    let none = json!({"status": {"devices": null}});
-    let all = json!({"status": {"devices": null, "allocation": null, "reservedFor": null}});
-    let free = json!({"status": {"reservedFor": null}});
-    for (node, patch, said) in [
-        ("status", &none, None),
-        ("status", &all, Some("devices of its own node only")),
-        ("status", &free, Some("devices of its own node only")),
-        ("other", &none, Some("claims on its own node only")),
-    ] {
-        let driver = client(at, &world.token(node).await);
-        let claims: Api<ResourceClaim> = Api::namespaced(driver, "status");
-        let done = claims.patch_status(&name, &by, &Patch::Merge(patch)).await;
-        let refused = done.err().map(|e| e.to_string());
-        let as_wanted = match (&refused, said) {
-            (Some(why), Some(said)) => why.contains(said),
-            (why, said) => why.is_none() && said.is_none(),
-        };
-        must(as_wanted, (node, patch, refused))?;
-    }
-    world.delete("status", "one").await;
-    world.gone("status").await
 }
 
 /// 64 instances on one GPU, and not one more.

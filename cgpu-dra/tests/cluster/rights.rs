@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Rights of the chart's accounts at a real apiserver: its rules, and the chart's policies.
+
+use crate::{
+    cases::{condition, first_claim, limits},
+    control_plane::client,
+    patience::{must, until, Outcome},
+    world::World,
+};
+use k8s_openapi::api::{
+    core::v1::Pod,
+    resource::v1::{ResourceClaim, ResourceSlice},
+};
+use kube::{
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    Api,
+};
+use serde_json::json;
+use std::fmt::Debug;
+
+/// The policies' word on a token that is of no pod on a node.
+const NO_NODE: &str = "the token of cgpu-dra names no node";
+
+/// The apiserver has refused something, and said so.
+fn refused<T: Debug>(answer: kube::Result<T>, said: &str) -> Outcome {
+    let why = answer.map_err(|e| e.to_string());
+    must(
+        why.as_ref().is_err_and(|why| why.contains(said)),
+        (said, &why),
+    )
+}
+
+/// The driver's account can do what it must, on its own node, and nothing else.
+pub(crate) async fn the_account_is_kept_to_its_node(world: &mut World) -> Outcome {
+    let node = world.node("rights", 1).await;
+    let slices: Api<ResourceSlice> = Api::all(node.client.clone());
+    let slice = |node: &str, pool: &str| {
+        let spec = json!({"driver": "gpu.cgpu.io", "nodeName": node,
+            "pool": {"name": pool, "generation": 9, "resourceSliceCount": 1}, "devices": []});
+        ResourceSlice {
+            metadata: serde_json::from_value(json!({"generateName": "foreign-"}))
+                .expect("metadata"),
+            spec: serde_json::from_value(spec).expect("a spec"),
+        }
+    };
+    for (at, pool) in [
+        ("elsewhere", "elsewhere"),
+        ("elsewhere", "rights"),
+        ("rights", "elsewhere"),
+    ] {
+        let foreign = slices
+            .create(&PostParams::default(), &slice(at, pool))
+            .await;
+        refused(foreign, "own node only").map_err(|why| format!("{at}, {pool}: {why}"))?;
+    }
+    // A slice of another node that is there stays as it is.
+    let by_admin: Api<ResourceSlice> = Api::all(world.client.clone());
+    let (how, foreign) = (PostParams::default(), slice("elsewhere", "elsewhere"));
+    let there = by_admin.create(&how, &foreign).await;
+    let there = there.map_err(|e| e.to_string())?;
+    let name = there.metadata.name.clone().unwrap_or_default();
+    let mut changed = there.clone();
+    changed.spec.pool.generation += 1;
+    refused(slices.replace(&name, &how, &changed).await, "own node only")?;
+    let mut taken = there.clone();
+    taken.spec = slice("rights", "rights").spec;
+    let taken = slices.replace(&name, &how, &taken).await;
+    must(taken.is_err(), "another node's slice is taken")?;
+    let deleted = slices.delete(&name, &DeleteParams::default()).await;
+    refused(deleted, "own node only")?;
+    let kept = by_admin.get(&name).await.map_err(|e| e.to_string())?;
+    must(kept.spec == there.spec, &kept.spec)?;
+    let pods: Api<Pod> = Api::all(node.client.clone());
+    refused(pods.list(&ListParams::default()).await, "forbidden")?;
+    let bound_to_none = world.token_of("cgpu-dra", None).await;
+    let unbound: Api<ResourceSlice> = Api::all(world.plane.client_of(&bound_to_none));
+    let foreign = unbound
+        .create(&PostParams::default(), &slice("rights", "rights"))
+        .await;
+    refused(foreign, NO_NODE)?;
+    // An account without rights, and nobody's token.
+    world.namespace("cgpu").await;
+    world
+        .apply(json!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"namespace": "cgpu", "name": "stranger"}}))
+        .await;
+    let stranger = world.token_of("stranger", None).await;
+    for (token, said) in [
+        (
+            &*stranger,
+            "\"system:serviceaccount:cgpu:stranger\" cannot list resource \"resourceslices\"",
+        ),
+        ("nobody", "Unauthorized"),
+    ] {
+        let slices: Api<ResourceSlice> = Api::all(world.plane.client_of(token));
+        refused(slices.list(&ListParams::default()).await, said)?;
+    }
+    Ok(())
+}
+
+/// Of a claim the driver's account can change its own node's devices alone, also where Kubernetes
+/// does not see to it.
+pub(crate) async fn a_claim_keeps_its_allocation(world: &mut World) -> Outcome {
+    let node = world.node("status", 1).await;
+    world.node_object("other").await;
+    world.namespace("status").await;
+    world
+        .template("status", "t", json!({"memory": "8Gi"}))
+        .await;
+    world.pod("status", "one", "t").await;
+    limits(&node, 1).await?;
+    let claims: Api<ResourceClaim> = world.api("status");
+    let name = first_claim(&claims).await?;
+    let ready = |claim: &ResourceClaim| condition(claim, "Ready").map(|_| ());
+    until(&claims, &name, "status.devices", ready).await?;
+    let before_1_36 = "DRAResourceClaimGranularStatusAuthorization=false";
+    let at = world.plane.second_apiserver(before_1_36).await;
+    let by = PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    };
+    let none = json!({"status": {"devices": null}});
+    let all = json!({"status": {"devices": null, "allocation": null, "reservedFor": null}});
+    let free = json!({"status": {"reservedFor": null}});
+    for (node, patch, said) in [
+        (Some("status"), &none, None),
+        (Some("status"), &all, Some("devices of its own node only")),
+        (Some("status"), &free, Some("devices of its own node only")),
+        (Some("other"), &none, Some("claims on its own node only")),
+        (None, &none, Some(NO_NODE)),
+    ] {
+        let token = match node {
+            Some(node) => world.token(node).await,
+            None => world.token_of("cgpu-dra", None).await,
+        };
+        let claims: Api<ResourceClaim> = Api::namespaced(client(at, &token), "status");
+        let done = claims.patch_status(&name, &by, &Patch::Merge(patch)).await;
+        let done = match said {
+            Some(said) => refused(done, said),
+            None => done.map(|_| ()).map_err(|e| e.to_string()),
+        };
+        done.map_err(|why| format!("{node:?}, {patch}: {why}"))?;
+    }
+    world.delete("status", "one").await;
+    world.gone("status").await
+}
