@@ -13,6 +13,8 @@ mod fake_node;
 #[path = "cluster/faults.rs"]
 mod faults;
 mod kubelet;
+#[path = "cluster/losses.rs"]
+mod losses;
 #[path = "cluster/node_pods.rs"]
 mod node_pods;
 #[path = "cluster/patience.rs"]
@@ -73,6 +75,8 @@ async fn run(binaries: &std::path::Path, wanted: &[String]) -> usize {
         cases::one_claim_has_several_gpus,
         cases::slices_follow_the_gpus,
         cases::a_failed_gpu_is_tainted,
+        losses::a_driver_that_is_gone_taints_gpus,
+        losses::a_lost_instance_is_made_again,
         cases::a_driver_comes_back,
         cases::a_claim_is_resized,
         cases::conditions_come_and_go,
