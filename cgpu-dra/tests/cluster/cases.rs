@@ -15,7 +15,7 @@ use cgpu_fake::H200;
 use cgpu_uapi::{state, Instance, InstanceKey, Name};
 use k8s_openapi::{
     api::{
-        core::v1::Pod,
+        core::v1::{Pod, ResourceQuota},
         resource::v1::{ResourceClaim, ResourceSlice},
     },
     apimachinery::pkg::apis::meta::v1::Condition,
@@ -391,45 +391,78 @@ pub(crate) async fn conditions_come_and_go(world: &mut World) -> Outcome {
     world.gone("state").await
 }
 
-/// A quota counts shares; the extended resource gives a whole GPU.
+/// A quota counts shares, by either of its names; the extended resource gives a whole GPU.
 pub(crate) async fn quotas_and_extended_resources(world: &mut World) -> Outcome {
-    let node = world.node("quota", 1).await;
-    world.namespace("quota").await;
+    let node = world.node("quota", 2).await;
+    let class = "gpu.cgpu.io.deviceclass.resource.k8s.io/devices";
+    for (namespace, counted) in [("by-class", class), ("by-name", "requests.cgpu.io/gpu")] {
+        world.namespace(namespace).await;
+        quota(world, namespace, counted, "1").await?;
+        world
+            .template(namespace, "t", json!({"memory": "1Gi"}))
+            .await;
+        world.pod(namespace, "one", "t").await;
+        limits(&node, 1).await?;
+        is_over_quota(world, namespace).await?;
+        // A whole GPU counts as well.
+        quota(world, namespace, counted, "2").await?;
+        let whole = json!({"metadata": {"name": "whole"}, "spec": {"containers": [{
+            "name": "main", "image": "cgpu.test/none:1",
+            "resources": {"limits": {"cgpu.io/gpu": "1"}}}]}});
+        let whole: Pod = serde_json::from_value(whole).expect("a pod");
+        let pods: Api<Pod> = world.api(namespace);
+        // The apiserver may not have heard of the new quota yet.
+        wait("a pod for a whole GPU", || async {
+            pods.create(&PostParams::default(), &whole).await.ok()
+        })
+        .await?;
+        let got = limits(&node, 2).await?;
+        must(got.iter().any(|l| l.2 > 140 * GIB), &got)?;
+        is_over_quota(world, namespace).await?;
+        for name in ["one", "whole"] {
+            world.delete(namespace, name).await;
+        }
+        world.gone(namespace).await?;
+    }
+    Ok(())
+}
+
+/// Sets a namespace's quota, and waits until it holds.
+async fn quota(world: &World, namespace: &str, counted: &str, most: &str) -> Outcome {
     world
         .apply(json!({
             "apiVersion": "v1", "kind": "ResourceQuota",
-            "metadata": {"namespace": "quota", "name": "gpus"},
-            "spec": {"hard": {"gpu.cgpu.io.deviceclass.resource.k8s.io/devices": "1"}}
+            "metadata": {"namespace": namespace, "name": "gpus"},
+            "spec": {"hard": {counted: most}}
         }))
         .await;
-    world.template("quota", "t", json!({"memory": "1Gi"})).await;
-    world.pod("quota", "one", "t").await;
-    limits(&node, 1).await?;
-    let second = ResourceClaim {
-        metadata: serde_json::from_value(json!({"name": "second"})).expect("metadata"),
+    let quotas: Api<ResourceQuota> = world.api(namespace);
+    let holds = |quota: &ResourceQuota| {
+        let hard = quota.status.as_ref()?.hard.as_ref()?;
+        (hard.get(counted)?.0 == most).then_some(())
+    };
+    until(&quotas, "gpus", "a quota that holds", holds).await
+}
+
+/// One more claim is refused for the namespace's quota, once the quota counts what is there.
+async fn is_over_quota(world: &World, namespace: &str) -> Outcome {
+    let more = ResourceClaim {
+        metadata: serde_json::from_value(json!({"name": "more"})).expect("metadata"),
         spec: serde_json::from_value(json!({"devices": {"requests": [shape(json!({}))]}}))
             .expect("a spec"),
         status: None,
     };
-    let claims: Api<ResourceClaim> = world.api("quota");
-    let refused = claims.create(&PostParams::default(), &second).await;
-    let refused = refused.map(|_| ()).map_err(|e| e.to_string());
-    must(
-        refused
-            .as_ref()
-            .is_err_and(|e| e.contains("exceeded quota")),
-        &refused,
-    )?;
-    let whole = json!({"containers": [{"name": "main", "image": "cgpu.test/none:1",
-        "resources": {"limits": {"cgpu.io/gpu": "1"}}}]});
-    world.delete("quota", "one").await;
-    world.gone("quota").await?;
-    world.namespace("extended").await;
-    world.pod_with("extended", "one", whole).await;
-    let got = limits(&node, 1).await?;
-    must(got[0].2 > 140 * GIB, &got)?;
-    world.delete("extended", "one").await;
-    world.gone("extended").await
+    let claims: Api<ResourceClaim> = world.api(namespace);
+    let refused = wait("a full quota", || async {
+        let tried = claims.create(&PostParams::default(), &more).await;
+        if tried.is_ok() {
+            let gone = claims.delete("more", &DeleteParams::default()).await;
+            gone.expect("deleted");
+        }
+        tried.err().map(|e| e.to_string())
+    })
+    .await?;
+    must(refused.contains("exceeded quota"), refused)
 }
 
 /// 64 instances on one GPU, and not one more.

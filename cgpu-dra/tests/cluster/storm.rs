@@ -264,30 +264,44 @@ pub(crate) async fn a_thousand_nodes(world: &mut World) -> Outcome {
     Ok(())
 }
 
-/// An apiserver whose feature gate is off drops fields, and the driver sees it.
+/// An apiserver whose feature gates are off drops fields, and the driver sees it.
 pub(crate) async fn dropped_fields_are_noticed(world: &mut World) -> Outcome {
     world.node_object("dropped").await;
-    let old = world
-        .plane
-        .second_apiserver("DRAConsumableCapacity=false")
+    let shares = ["allowMultipleAllocations", "capacity.requestPolicy"];
+    // From 1.37 on the rules are on, and do not work without the taints.
+    let taints = "DRADeviceTaints=false,DRADeviceTaintRules=false";
+    for (gates, wanted) in [
+        ("DRAConsumableCapacity=false", &shares[..]),
+        (taints, &["taints"]),
+    ] {
+        let old = world.plane.second_apiserver(gates).await;
+        let fake = FakeNode::new(1);
+        let tenants = Tenants::open(fake.clone(), fake.places(), 100);
+        let tenants = Arc::new(tenants.map_err(|e| e.to_string())?);
+        let failures = Failures::at(fake.places().state.join("failed"));
+        failures
+            .note("0000:29:00.0", 79)
+            .map_err(|e| e.to_string())?;
+        let (tell, _health) = watch::channel(Health::new());
+        let publisher = Publisher::new(client(old, ADMIN), "dropped", tenants, failures, tell);
+        let lost = publisher.lost();
+        let running = tokio::spawn(publisher.run());
+        let noticed = wait("dropped fields", || async {
+            let lost = lost.lock().expect("held").clone();
+            (!lost.is_empty()).then_some(lost)
+        })
         .await;
-    let fake = FakeNode::new(1);
-    let tenants = Tenants::open(fake.clone(), fake.places(), 100);
-    let tenants = Arc::new(tenants.map_err(|e| e.to_string())?);
-    let failures = Failures::at(fake.places().state.join("failed"));
-    let (tell, _health) = watch::channel(Health::new());
-    let publisher = Publisher::new(client(old, ADMIN), "dropped", tenants, failures, tell);
-    let lost = publisher.lost();
-    let running = tokio::spawn(publisher.run());
-    let noticed = wait("dropped fields", || async {
-        let lost = lost.lock().expect("held").clone();
-        (!lost.is_empty()).then_some(lost)
-    })
-    .await;
-    running.abort();
-    let lost = noticed?;
-    must(
-        lost == ["allowMultipleAllocations", "capacity.requestPolicy"],
-        &lost,
-    )
+        running.abort();
+        let lost = noticed?;
+        must(lost == wanted, (gates, &lost))?;
+        let device = devices_of(world, "dropped").await.remove(0);
+        let has_taint = device.taints.is_some_and(|taints| !taints.is_empty());
+        must(has_taint == (gates != taints), (gates, has_taint))?;
+        // An apiserver does not drop what a slice has already.
+        let slices: Api<ResourceSlice> = Api::all(world.client.clone());
+        let (none, all) = (DeleteParams::default(), ListParams::default());
+        let gone = slices.delete_collection(&none, &all).await;
+        gone.map_err(|e| e.to_string())?;
+    }
+    Ok(())
 }
