@@ -8,7 +8,7 @@ use crate::{
 };
 use cgpu_fake::H200;
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
-use kube::Api;
+use kube::{api::ListParams, Api};
 use serde_json::json;
 use std::sync::atomic::Ordering;
 
@@ -22,6 +22,21 @@ async fn prepared(node: &WorldNode, count: usize) -> Outcome {
     .await
 }
 
+/// Waits until a claim's Ready condition has this status and reason, and gives back its message.
+async fn ready(
+    claims: &Api<ResourceClaim>,
+    name: &str,
+    status: &str,
+    reason: &str,
+) -> Result<String, String> {
+    let said = |claim: &ResourceClaim| {
+        let ready = condition(claim, "Ready")?;
+        let is_so = ready.status == status && ready.reason == reason;
+        is_so.then(|| ready.message.clone())
+    };
+    until(claims, name, &format!("{status}, {reason}"), said).await
+}
+
 /// The keys and effects of the taints of a node's first GPU, as the apiserver has them.
 async fn taints(world: &World, node: &str) -> Vec<(String, String)> {
     let slices = world.slices(node).await;
@@ -32,8 +47,18 @@ async fn taints(world: &World, node: &str) -> Vec<(String, String)> {
     taints.map(|taint| (taint.key, taint.effect)).collect()
 }
 
+/// The name of the claim that was made for a pod.
+async fn claim_of(claims: &Api<ResourceClaim>, pod: &str) -> Result<String, String> {
+    let listed = claims.list(&ListParams::default()).await;
+    let names = listed.map_err(|e| e.to_string())?.items.into_iter();
+    let mut names = names.filter_map(|claim| claim.metadata.name);
+    let found = names.find(|name| name.starts_with(&format!("{pod}-")));
+    found.ok_or(format!("{pod} has no claim"))
+}
+
 /// A driver that is gone has its GPUs tainted: pods are evicted unless they tolerate it, and no new
-/// one comes. When it is there again, the taint goes, and what was evicted is taken back.
+/// one comes. Claims say that their instances are gone. When it is there again, the taint goes, and
+/// what was evicted is taken back.
 pub(crate) async fn a_driver_that_is_gone_taints_gpus(world: &mut World) -> Outcome {
     let node = world.node("away", 1).await;
     world.namespace("away").await;
@@ -51,6 +76,9 @@ pub(crate) async fn a_driver_that_is_gone_taints_gpus(world: &mut World) -> Outc
     let before = limits(&node, 2).await?;
     prepared(&node, 2).await?;
     must(taints(world, "away").await.is_empty(), "a taint")?;
+    let claims: Api<ResourceClaim> = world.api("away");
+    let kept = claim_of(&claims, "patient").await?;
+    ready(&claims, &kept, "True", "InstanceCreated").await?;
     node.fake.driver_gone.store(true, Ordering::Relaxed);
     let gone = vec![("gpu.cgpu.io/driver-gone".to_owned(), "NoExecute".to_owned())];
     wait("a taint", || async {
@@ -60,6 +88,8 @@ pub(crate) async fn a_driver_that_is_gone_taints_gpus(world: &mut World) -> Outc
     let pods: Api<Pod> = world.api("away");
     let is_evicted = |pod: &Pod| pod.metadata.deletion_timestamp.clone();
     until(&pods, "t", "an eviction", is_evicted).await?;
+    // Instances go with the module, as far as anybody can see.
+    ready(&claims, &kept, "False", "InstanceGone").await?;
     world.pod("away", "new", "t").await;
     let why = world.pending("away", "new").await?;
     must(why.contains("cannot allocate"), why)?;
@@ -79,8 +109,9 @@ pub(crate) async fn a_driver_that_is_gone_taints_gpus(world: &mut World) -> Outc
     world.scheduled("away", "new").await?;
     prepared(&node, 3).await?;
     limits(&node, 2).await?;
-    let kept = pods.get("patient").await.map_err(|e| e.to_string())?;
-    must(is_evicted(&kept).is_none(), "a patient pod is evicted")?;
+    ready(&claims, &kept, "True", "InstanceCreated").await?;
+    let patient = pods.get("patient").await.map_err(|e| e.to_string())?;
+    must(is_evicted(&patient).is_none(), "a patient pod is evicted")?;
     for name in ["patient", "new"] {
         world.delete("away", name).await;
     }
@@ -100,17 +131,7 @@ pub(crate) async fn a_lost_instance_is_made_again(world: &mut World) -> Outcome 
     prepared(&node, 1).await?;
     let claims: Api<ResourceClaim> = world.api("lost");
     let name = first_claim(&claims).await?;
-    let says = |status: &'static str, reason: &'static str| {
-        let (claims, name) = (claims.clone(), name.clone());
-        async move {
-            let said = |claim: &ResourceClaim| {
-                let ready = condition(claim, "Ready")?;
-                let is_so = ready.status == status && ready.reason == reason;
-                is_so.then(|| ready.message.clone())
-            };
-            until(&claims, &name, &format!("{status}, {reason}"), said).await
-        }
-    };
+    let says = |status, reason| ready(&claims, &name, status, reason);
     says("True", "InstanceCreated").await?;
     let is_there = |node: &WorldNode| {
         node.fake.with(|s| {
