@@ -97,8 +97,8 @@ use kernel::{
 };
 use seldom::Seldom;
 use share::{
-    Door,
     OpenGpu,
+    RealNode,
     TenantShare, //
 };
 use tenant::Condition;
@@ -356,8 +356,8 @@ impl Registry {
         let tenant = Tenant::new(
             *name,
             driver.tables,
-            Door::new(control),
-            Door::new(uvm),
+            RealNode::new(control),
+            RealNode::new(uvm),
             self.changes.clone(),
             self.client_handles.clone(),
         )?;

@@ -2,7 +2,7 @@
 //! The older ways of allocating: `NV_ESC_RM_VID_HEAP_CONTROL`, `NV_ESC_RM_ALLOC_MEMORY` and
 //! `NV_ESC_RM_ALLOC_CONTEXT_DMA2`.
 //!
-//! Current CUDA uses the second alone, to register host memory. But the first two are doors to
+//! Current CUDA uses the second alone, to register host memory. But the first two are ways to
 //! video memory, and a channel can name what the third makes, so all are watched. The driver turns
 //! them into allocations of ordinary classes (src/nvidia/interface/deprecated:
 //! rmapi_deprecated_vidheapctrl.c, rmapi_deprecated_allocmemory.c, rmapi_deprecated_misc.c), and

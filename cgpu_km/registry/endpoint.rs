@@ -3,7 +3,7 @@
 
 use super::{
     instance::TenantInstance,
-    share::Door,
+    share::RealNode,
     shared_data::SharedData,
     tenant::{
         Tenant,
@@ -66,7 +66,7 @@ impl TenantNode {
     /// The real device behind it; `ENODEV` once it is destroyed.
     pub fn backing(&self) -> Result<Arc<BackingFile>> {
         let mut state = self.tenant().state.lock();
-        self.door(&mut state).ok_or(ENODEV)?.backing()
+        self.node(&mut state).ok_or(ENODEV)?.backing()
     }
 
     /// The GPU that it is for; `None`: for all of its tenant's.
@@ -87,10 +87,10 @@ impl TenantNode {
             state.called_files.reserve(1, GFP_KERNEL_ACCOUNT)?;
         }
         let gpu = self.gpu();
-        self.door(&mut state).ok_or(ENODEV)?.enter()?;
+        self.node(&mut state).ok_or(ENODEV)?.enter()?;
         if !state.accounting.enter(gpu, Limited::Files) {
-            if let Some(door) = self.door(&mut state) {
-                door.leave();
+            if let Some(node) = self.node(&mut state) {
+                node.leave();
             }
             // As nvidia_open() and uvm_open() where there is no memory for the file.
             return Err(ENOMEM);
@@ -110,10 +110,10 @@ impl TenantNode {
         })
     }
 
-    /// Its door; `None` once it is destroyed.
-    fn door<'a>(&self, state: &'a mut TenantState) -> Option<&'a mut Door> {
+    /// Its real node; `None` once it is destroyed.
+    fn node<'a>(&self, state: &'a mut TenantState) -> Option<&'a mut RealNode> {
         match self {
-            Self::Gpu(instance) => Some(&mut state.share_mut(instance.id())?.door),
+            Self::Gpu(instance) => Some(&mut state.share_mut(instance.id())?.node),
             Self::Control(_) => Some(&mut state.control),
             Self::Uvm(_) => Some(&mut state.uvm),
         }
@@ -264,8 +264,8 @@ impl TenantFile {
             // The driver has freed the clients that were made on the file.
             state.accounting.close_file(self.id);
             state.accounting.leave(self.endpoint.gpu(), Limited::Files);
-            if let Some(door) = self.endpoint.door(state) {
-                door.leave();
+            if let Some(node) = self.endpoint.node(state) {
+                node.leave();
             }
             (handle, shown)
         });

@@ -32,9 +32,9 @@ use kernel::{
     sync::Arc, //
 };
 
-/// The real device behind a node, and how many have it open through us.
-pub(super) struct Door {
-    /// Gone once the node is destroyed.
+/// The real node behind a proxy node, and how many files are open through it.
+pub(super) struct RealNode {
+    /// Gone once the proxy node is destroyed.
     pub(super) backing: Option<Arc<BackingFile>>,
     files: u32,
 }
@@ -48,7 +48,7 @@ pub(super) struct TenantShare {
     /// The page that is shown in the place of that one, while files use it, and how many do.
     pub(super) shadow: Option<(Arc<Shadow<SharedData>>, u32)>,
     pub(super) card: Card,
-    pub(super) door: Door,
+    pub(super) node: RealNode,
     /// Its usage, as it was told last.
     pub(super) told: Arc<ToldUsage>,
 }
@@ -84,7 +84,7 @@ pub(super) struct OpenGpu {
     pub(super) card: Card,
 }
 
-impl Door {
+impl RealNode {
     pub(super) fn new(backing: Arc<BackingFile>) -> Self {
         Self {
             backing: Some(backing),
@@ -92,7 +92,7 @@ impl Door {
         }
     }
 
-    /// The real device.
+    /// The driver's file of it; `ENODEV` once the proxy node is destroyed.
     pub(super) fn backing(&self) -> Result<Arc<BackingFile>> {
         self.backing.clone().ok_or(ENODEV)
     }
@@ -131,7 +131,7 @@ impl TenantShare {
             shared_data: opened.shared_data,
             shadow: None,
             card: opened.card,
-            door: Door::new(opened.backing),
+            node: RealNode::new(opened.backing),
             told,
         }
     }
@@ -145,7 +145,7 @@ impl TenantShare {
         accounting.processes(gpu, count);
         Some(Usage {
             share: accounting.share(gpu)?,
-            open_files: self.door.files(),
+            open_files: self.node.files(),
             tenant_open_files,
             processes,
             capabilities: accounting.capabilities(Some(gpu)),

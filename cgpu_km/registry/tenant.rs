@@ -10,7 +10,7 @@ use super::{
     client_handles::ClientHandles,
     driver_refusals::DriverRefusals,
     share::{
-        Door,
+        RealNode,
         ShareTerms,
         TenantShare, //
     },
@@ -112,8 +112,8 @@ pub(super) struct TenantState {
     /// them were told.
     over_told: u64,
     boosts_told: u64,
-    pub(super) control: Door,
-    pub(super) uvm: Door,
+    pub(super) control: RealNode,
+    pub(super) uvm: RealNode,
     /// In the order of the GPUs' minors.
     shares: KVec<TenantShare>,
     /// Open files of the control and UVM nodes, for calls on them from elsewhere, in the order of
@@ -145,8 +145,8 @@ impl Tenant {
     pub(super) fn new(
         name: Name,
         tables: &'static Tables,
-        control: Door,
-        uvm: Door,
+        control: RealNode,
+        uvm: RealNode,
         changes: Arc<Changes>,
         client_handles: Arc<ClientHandles>,
     ) -> Result<Arc<Self>> {
@@ -527,9 +527,9 @@ impl Tenant {
         let gpu = share.gpu.id();
         let is_last = state.shares.len() == 1;
         let files = if is_last {
-            share.door.files() | state.control.files() | state.uvm.files()
+            share.node.files() | state.control.files() | state.uvm.files()
         } else {
-            share.door.files()
+            share.node.files()
         };
         // Objects that a call in flight is making count as well.
         let is_busy = files != 0 || !state.accounting.is_share_idle(gpu);
