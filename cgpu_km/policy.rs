@@ -45,10 +45,10 @@
 //!
 //! # Files
 //!
-//! Each file imports only files below it. At the bottom are names and containers (`ids`, `slots`,
-//! `slot_table`, `skip_list`), above them the records (`ledger`, `charge`, `forest`, `gpu_mapping`,
-//! `ranges`, `managed`). `accounting` holds one of each, and the files in `accounting/` change
-//! them.
+//! Each file imports only files below it. At the bottom are names and containers (`ids`, `records`,
+//! `record_table`, `skip_list`), above them what they hold (`ledger`, `charge`, `forest`,
+//! `gpu_mapping`, `ranges`, `managed`). `accounting` holds one of each, and the files in
+//! `accounting/` change them.
 
 mod accounting;
 mod audit;
@@ -83,6 +83,8 @@ mod process;
 mod quota;
 mod range_groups;
 mod ranges;
+mod record_table;
+mod records;
 pub mod refusal_rate;
 mod registered;
 pub mod report;
@@ -90,8 +92,6 @@ pub mod rusd;
 pub mod sched;
 mod share_view;
 mod skip_list;
-mod slot_table;
-mod slots;
 mod span;
 mod splits;
 mod steps;

@@ -29,10 +29,10 @@ use crate::{
         object::Object,
         overhead::CHANNEL,
         process::Processes,
-        slots::{
+        records::{
             Marked,
-            Slot,
-            Slots, //
+            RecordId,
+            Records, //
         }, //
     },
     store::Exhausted,
@@ -43,13 +43,13 @@ use crate::{
 #[derive(Debug)]
 struct Cost {
     claim: Claim,
-    oldest: Slot,
-    newest: Slot,
+    oldest: RecordId,
+    newest: RecordId,
     /// Of memory: how many of its holds keep a place in NVLink's fabric for it. Of a group: how
     /// many channels have their memory in its pools.
     uses: u32,
     /// Of a channel in a group: a hold over what the group costs.
-    within: Option<Slot>,
+    within: Option<RecordId>,
 }
 
 /// Keeps a cost charged.
@@ -58,9 +58,9 @@ struct Hold {
     /// Marked: it is one over the memory's place in NVLink's fabric, which lasts as long as any of
     /// these.
     cost: Marked,
-    process: Slot,
-    older: Option<Slot>,
-    newer: Option<Slot>,
+    process: RecordId,
+    older: Option<RecordId>,
+    newer: Option<RecordId>,
 }
 
 /// All that a tenant is charged: ledgers per GPU, sums per process, costs and holds.
@@ -68,8 +68,8 @@ struct Hold {
 pub(super) struct Accounts {
     pub(super) ledgers: Ledgers,
     pub(super) processes: Processes,
-    costs: Slots<Cost>,
-    holds: Slots<Hold>,
+    costs: Records<Cost>,
+    holds: Records<Hold>,
 }
 
 impl Accounts {
@@ -77,8 +77,8 @@ impl Accounts {
         Self {
             ledgers: Ledgers::default(),
             processes: Processes::new(seed),
-            costs: Slots::new(),
-            holds: Slots::new(),
+            costs: Records::new(),
+            holds: Records::new(),
         }
     }
 
@@ -87,8 +87,8 @@ impl Accounts {
         &mut self,
         share: ShareId,
         demand: Demand,
-        process: Slot,
-    ) -> Result<Slot, RefusalCause> {
+        process: RecordId,
+    ) -> Result<RecordId, RefusalCause> {
         self.costs.reserve()?;
         self.holds.reserve()?;
         let (what, host) = (Limited::HostMemory, demand.host);
@@ -106,8 +106,12 @@ impl Accounts {
 
     /// Sets the id of a channel aside, and its memory in the pools of its group, over which `group`
     /// is a hold.
-    pub(super) fn ask_channel(&mut self, group: Slot, process: Slot) -> Result<Slot, RefusalCause> {
-        let pool = self.holds.get(group).ok_or(Exhausted)?.cost.slot();
+    pub(super) fn ask_channel(
+        &mut self,
+        group: RecordId,
+        process: RecordId,
+    ) -> Result<RecordId, RefusalCause> {
+        let pool = self.holds.get(group).ok_or(Exhausted)?.cost.id();
         let within = self.share_one(group, process)?;
         let asked = self.enter_group(pool);
         let held = asked.and_then(|claim| Ok(self.hold(claim, Some(within), process)?));
@@ -115,7 +119,7 @@ impl Accounts {
     }
 
     /// A group gets one channel more. Makes room for its cost and hold.
-    fn enter_group(&mut self, pool: Slot) -> Result<Claim, RefusalCause> {
+    fn enter_group(&mut self, pool: RecordId) -> Result<Claim, RefusalCause> {
         self.costs.reserve()?;
         self.holds.reserve()?;
         let group = self.costs.get_mut(pool).ok_or(Exhausted)?;
@@ -139,7 +143,7 @@ impl Accounts {
     }
 
     /// A group has one channel less.
-    fn leave_group(&mut self, pool: Slot) {
+    fn leave_group(&mut self, pool: RecordId) {
         if let Some(group) = self.costs.get_mut(pool) {
             lower(&mut group.uses, 1);
         }
@@ -149,9 +153,9 @@ impl Accounts {
     fn hold(
         &mut self,
         claim: Claim,
-        within: Option<Slot>,
-        process: Slot,
-    ) -> Result<Slot, Exhausted> {
+        within: Option<RecordId>,
+        process: RecordId,
+    ) -> Result<RecordId, Exhausted> {
         // The cost and its hold name each other, so the cost learns the hold's place a moment
         // later.
         let cost = self.costs.insert(Cost {
@@ -178,16 +182,16 @@ impl Accounts {
     /// Adds a hold for an object of `process` over what `hold` holds, if it holds anything.
     pub(super) fn share(
         &mut self,
-        hold: Option<Slot>,
-        process: Slot,
-    ) -> Result<Option<Slot>, Exhausted> {
+        hold: Option<RecordId>,
+        process: RecordId,
+    ) -> Result<Option<RecordId>, Exhausted> {
         hold.map(|hold| self.share_one(hold, process)).transpose()
     }
 
-    fn share_one(&mut self, hold: Slot, process: Slot) -> Result<Slot, Exhausted> {
+    fn share_one(&mut self, hold: RecordId, process: RecordId) -> Result<RecordId, Exhausted> {
         self.holds.reserve()?;
         let source = self.holds.get(hold).ok_or(Exhausted)?.cost;
-        let cost = source.slot();
+        let cost = source.id();
         let older = self.costs.get(cost).ok_or(Exhausted)?.newest;
         let hold = self.holds.insert(Hold {
             cost: Marked::new(cost, false),
@@ -209,20 +213,20 @@ impl Accounts {
     }
 
     /// Whether the memory has a place in NVLink's fabric.
-    pub(super) fn is_in_fabric(&self, hold: Slot) -> bool {
+    pub(super) fn is_in_fabric(&self, hold: RecordId) -> bool {
         let cost = self
             .holds
             .get(hold)
-            .and_then(|hold| self.costs.get(hold.cost.slot()));
+            .and_then(|hold| self.costs.get(hold.cost.id()));
         cost.is_some_and(|cost| cost.uses != 0)
     }
 
     /// A hold is one over the memory's place in the fabric.
-    pub(super) fn enter_fabric(&mut self, hold: Slot) {
+    pub(super) fn enter_fabric(&mut self, hold: RecordId) {
         let Some(hold) = self.holds.get_mut(hold) else {
             return;
         };
-        let cost = hold.cost.slot();
+        let cost = hold.cost.id();
         hold.cost = Marked::new(cost, true);
         if let Some(cost) = self.costs.get_mut(cost) {
             cost.uses += 1;
@@ -231,7 +235,7 @@ impl Accounts {
 
     /// The driver gave what was asked for; it says that it is `bytes`. Changes nothing where that
     /// is settled already, as it is for a duplicate.
-    pub(super) fn commit(&mut self, hold: Slot, bytes: u64) {
+    pub(super) fn commit(&mut self, hold: RecordId, bytes: u64) {
         let Some((cost, process)) = self.cost_of(hold) else {
             return;
         };
@@ -249,18 +253,18 @@ impl Accounts {
 
     /// Whether what was asked for without a size gets page tables as it is used, and of which
     /// share.
-    pub(super) fn grows(&self, hold: Slot) -> Option<ShareId> {
-        let claim = &self.costs.get(self.holds.get(hold)?.cost.slot())?.claim;
+    pub(super) fn grows(&self, hold: RecordId) -> Option<ShareId> {
+        let claim = &self.costs.get(self.holds.get(hold)?.cost.id())?.claim;
         claim.grows().then(|| claim.share())
     }
 
     /// Memory that [grows](Accounts::grows) has so many bytes of page tables more, which go when it
     /// goes.
-    pub(super) fn grow(&mut self, hold: Slot, tables: u64, room: TablesRoom) {
+    pub(super) fn grow(&mut self, hold: RecordId, tables: u64, room: TablesRoom) {
         let Some(hold) = self.holds.get(hold) else {
             return;
         };
-        let Some(cost) = self.costs.get_mut(hold.cost.slot()) else {
+        let Some(cost) = self.costs.get_mut(hold.cost.id()) else {
             return;
         };
         if let Some(ledger) = self.ledgers.get_mut(cost.claim.share()) {
@@ -285,18 +289,18 @@ impl Accounts {
     }
 
     /// The object of `hold` is gone, or was never made.
-    pub(super) fn release(&mut self, slot: Slot) {
-        let mut next = Some(slot);
+    pub(super) fn release(&mut self, id: RecordId) {
+        let mut next = Some(id);
         // A channel's last hold gives up one over its group, which is in none.
-        while let Some(slot) = next {
-            next = self.release_one(slot);
+        while let Some(id) = next {
+            next = self.release_one(id);
         }
     }
 
     /// Releases one hold. Gives the one over its group, if a channel's was the last.
-    fn release_one(&mut self, slot: Slot) -> Option<Slot> {
-        let hold = self.holds.remove(slot)?;
-        let cost = hold.cost.slot();
+    fn release_one(&mut self, id: RecordId) -> Option<RecordId> {
+        let hold = self.holds.remove(id)?;
+        let cost = hold.cost.id();
         if hold.cost.is_marked() {
             if let Some(cost) = self.costs.get_mut(cost) {
                 lower(&mut cost.uses, 1);
@@ -324,10 +328,10 @@ impl Accounts {
     }
 
     /// The last hold of a cost is gone; it counted for `process`.
-    fn settle(&mut self, cost: Slot, process: Slot) -> Option<Slot> {
+    fn settle(&mut self, cost: RecordId, process: RecordId) -> Option<RecordId> {
         let Cost { claim, within, .. } = self.costs.remove(cost)?;
         let pool = within.and_then(|within| self.holds.get(within));
-        if let Some(pool) = pool.map(|hold| hold.cost.slot()) {
+        if let Some(pool) = pool.map(|hold| hold.cost.id()) {
             self.leave_group(pool);
         }
         if claim.is_given() {
@@ -340,7 +344,7 @@ impl Accounts {
     }
 
     /// The oldest hold of a cost, which counted for `from`, is gone; `heir` is the oldest now.
-    fn inherit(&mut self, cost: Slot, from: Slot, heir: Slot) {
+    fn inherit(&mut self, cost: RecordId, from: RecordId, heir: RecordId) {
         let Some(to) = self.holds.get(heir).map(|hold| hold.process) else {
             return;
         };
@@ -356,14 +360,14 @@ impl Accounts {
     }
 
     /// The claim of the cost that a hold is over.
-    pub(super) fn claim_of(&self, hold: Slot) -> Option<&Claim> {
-        let cost = self.holds.get(hold)?.cost.slot();
+    pub(super) fn claim_of(&self, hold: RecordId) -> Option<&Claim> {
+        let cost = self.holds.get(hold)?.cost.id();
         Some(&self.costs.get(cost)?.claim)
     }
 
     /// The cost that a hold is over, and the process that it counts for.
-    fn cost_of(&self, hold: Slot) -> Option<(Slot, Slot)> {
-        let cost = self.holds.get(hold)?.cost.slot();
+    fn cost_of(&self, hold: RecordId) -> Option<(RecordId, RecordId)> {
+        let cost = self.holds.get(hold)?.cost.id();
         let oldest = self.costs.get(cost)?.oldest;
         Some((cost, self.holds.get(oldest)?.process))
     }
@@ -391,7 +395,7 @@ impl Accounts {
 
     /// Bytes that are kept for a piece of memory that one object holds.
     #[cfg(test)]
-    pub(super) const BYTES: usize = Slots::<Cost>::BYTES + Slots::<Hold>::BYTES;
+    pub(super) const BYTES: usize = Records::<Cost>::BYTES + Records::<Hold>::BYTES;
 
     /// Nothing is charged or asked for, and no process is known.
     pub(super) fn are_clear(&self) -> bool {

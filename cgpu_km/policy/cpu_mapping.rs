@@ -11,10 +11,10 @@ use crate::{
     policy::{
         event::RefusalCause,
         ids::FileId,
-        slot_table::SlotTable,
-        slots::{
-            Slot,
-            Slots, //
+        record_table::RecordTable,
+        records::{
+            RecordId,
+            Records, //
         }, //
     },
     store::Exhausted, //
@@ -24,28 +24,28 @@ use crate::{
 #[derive(Debug)]
 struct ShownObject {
     file: FileId,
-    object: Slot,
+    object: RecordId,
     /// Bytes of BAR1 that may be taken for it.
     bar1: u64,
-    previous: Option<Slot>,
-    next: Option<Slot>,
+    previous: Option<RecordId>,
+    next: Option<RecordId>,
 }
 
 /// All of a tenant.
 #[derive(Debug)]
 pub(super) struct CpuMappings {
-    records: Slots<ShownObject>,
-    by_file: SlotTable,
+    records: Records<ShownObject>,
+    by_file: RecordTable,
     /// The first record of each object that has one.
-    by_object: SlotTable,
+    by_object: RecordTable,
 }
 
 impl CpuMappings {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            records: Slots::new(),
-            by_file: SlotTable::new(seed),
-            by_object: SlotTable::new(seed),
+            records: Records::new(),
+            by_file: RecordTable::new(seed),
+            by_object: RecordTable::new(seed),
         }
     }
 
@@ -59,13 +59,17 @@ impl CpuMappings {
     }
 
     /// One of the files that show an object.
-    pub(super) fn file_of(&self, object: Slot) -> Option<FileId> {
+    pub(super) fn file_of(&self, object: RecordId) -> Option<FileId> {
         let record = self.records.get(self.by_object.get(key_of(object))?)?;
         Some(record.file)
     }
 
     /// The next file whose object is meant, from record number `at` on, which is moved behind it.
-    pub(super) fn next(&self, at: &mut usize, is_meant: impl Fn(Slot) -> bool) -> Option<FileId> {
+    pub(super) fn next(
+        &self,
+        at: &mut usize,
+        is_meant: impl Fn(RecordId) -> bool,
+    ) -> Option<FileId> {
         let mut records = self.records.places(*at);
         let found = records.find(|(_, record)| is_meant(record.object));
         *at = found.map_or(usize::MAX, |(place, _)| place.saturating_add(1));
@@ -74,12 +78,16 @@ impl CpuMappings {
 
     /// A file is going to show an object, or shows it. Gives the bytes of BAR1 that may be taken
     /// for that; [`RefusalCause::FileInUse`] if it shows another object.
-    pub(super) fn enter(&mut self, file: FileId, object: Slot) -> Result<&mut u64, RefusalCause> {
-        let slot = match self.by_file.get(file.0) {
-            Some(slot) => slot,
+    pub(super) fn enter(
+        &mut self,
+        file: FileId,
+        object: RecordId,
+    ) -> Result<&mut u64, RefusalCause> {
+        let id = match self.by_file.get(file.0) {
+            Some(id) => id,
             None => self.insert(file, object)?,
         };
-        let record = self.records.get_mut(slot).ok_or(Exhausted)?;
+        let record = self.records.get_mut(id).ok_or(Exhausted)?;
         if record.object != object {
             return Err(RefusalCause::FileInUse);
         }
@@ -87,35 +95,35 @@ impl CpuMappings {
     }
 
     /// A file is going to show an object. It shows none yet.
-    fn insert(&mut self, file: FileId, object: Slot) -> Result<Slot, Exhausted> {
+    fn insert(&mut self, file: FileId, object: RecordId) -> Result<RecordId, Exhausted> {
         self.records.reserve()?;
         self.by_file.reserve()?;
         self.by_object.reserve()?;
         let next = self.by_object.get(key_of(object));
-        let slot = self.records.insert(ShownObject {
+        let id = self.records.insert(ShownObject {
             file,
             object,
             bar1: 0,
             previous: None,
             next,
         })?;
-        self.by_file.insert(file.0, slot)?;
+        self.by_file.insert(file.0, id)?;
         match next {
             Some(next) => {
                 if let Some(next) = self.records.get_mut(next) {
-                    next.previous = Some(slot);
+                    next.previous = Some(id);
                 }
-                self.by_object.set(key_of(object), slot);
+                self.by_object.set(key_of(object), id);
             }
-            None => self.by_object.insert(key_of(object), slot)?,
+            None => self.by_object.insert(key_of(object), id)?,
         }
-        Ok(slot)
+        Ok(id)
     }
 
     /// A file shows nothing any more.
     pub(super) fn remove(&mut self, file: FileId) {
         let record = self.by_file.get(file.0);
-        let Some(record) = record.and_then(|slot| self.records.remove(slot)) else {
+        let Some(record) = record.and_then(|id| self.records.remove(id)) else {
             return;
         };
         self.by_file.remove(file.0);
@@ -135,6 +143,6 @@ impl CpuMappings {
 }
 
 /// The key of an object in the table of objects.
-fn key_of(object: Slot) -> u64 {
+fn key_of(object: RecordId) -> u64 {
     u64::from(object.number().get())
 }

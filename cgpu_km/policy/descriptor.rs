@@ -22,12 +22,12 @@ use crate::{
             FileId,
             ShareId, //
         },
-        slot_table::SlotTable,
-        slots::{
+        record_table::RecordTable,
+        records::{
             Named,
-            Ref,
-            Slot,
-            Slots, //
+            RecordId,
+            Records,
+            Ref, //
         },
         steps::step, //
     },
@@ -43,14 +43,14 @@ pub(super) struct Export {
     pub(super) class: ClassId,
     pub(super) kind: Kind,
     /// Its hold on what it keeps charged; `None` for what costs nothing.
-    pub(super) hold: Option<Slot>,
+    pub(super) hold: Option<RecordId>,
     pub(super) page: PageSize,
     /// The GPU that the object is of.
     pub(super) share: Option<ShareId>,
     file: FileId,
     place: u16,
-    previous: Option<Slot>,
-    next: Option<Slot>,
+    previous: Option<RecordId>,
+    next: Option<RecordId>,
 }
 
 impl Export {
@@ -73,7 +73,7 @@ impl Export {
 /// A file with objects in it, or from which some are being imported.
 #[derive(Debug)]
 struct Holder {
-    first: Option<Slot>,
+    first: Option<RecordId>,
     /// Imports in flight.
     importing: usize,
 }
@@ -82,18 +82,18 @@ struct Holder {
 #[derive(Debug)]
 pub(super) struct Exports {
     records: Named<Export>,
-    by_place: SlotTable,
-    holders: Slots<Holder>,
-    by_file: SlotTable,
+    by_place: RecordTable,
+    holders: Records<Holder>,
+    by_file: RecordTable,
 }
 
 impl Exports {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
             records: Named::new(),
-            by_place: SlotTable::new(seed),
-            holders: Slots::new(),
-            by_file: SlotTable::new(seed),
+            by_place: RecordTable::new(seed),
+            holders: Records::new(),
+            by_file: RecordTable::new(seed),
         }
     }
 
@@ -102,12 +102,12 @@ impl Exports {
     }
 
     /// The object that is, or may be, in a place of a file.
-    pub(super) fn find(&self, file: FileId, place: u16) -> Option<Slot> {
+    pub(super) fn find(&self, file: FileId, place: u16) -> Option<RecordId> {
         self.by_place.get(key_of(file, place)?)
     }
 
-    pub(super) fn get(&self, slot: Slot) -> Option<&Export> {
-        self.records.get(slot)
+    pub(super) fn get(&self, id: RecordId) -> Option<&Export> {
+        self.records.get(id)
     }
 
     /// Whether something is being imported from a file.
@@ -133,26 +133,26 @@ impl Exports {
         self.reserve()?;
         let key = key_of(export.file, export.place).ok_or(Exhausted)?;
         let holder = self.holder(export.file)?;
-        let slot = self.records.insert(export)?;
-        self.by_place.insert(key, slot)?;
+        let id = self.records.insert(export)?;
+        self.by_place.insert(key, id)?;
         let next = self.holders.get_mut(holder).and_then(|holder| {
             let next = holder.first;
-            holder.first = Some(slot);
+            holder.first = Some(id);
             next
         });
         if let Some(next) = next.and_then(|next| self.records.get_mut(next)) {
-            next.previous = Some(slot);
+            next.previous = Some(id);
         }
-        if let Some(export) = self.records.get_mut(slot) {
+        if let Some(export) = self.records.get_mut(id) {
             export.next = next;
         }
-        self.records.name(slot).ok_or(Exhausted)
+        self.records.name(id).ok_or(Exhausted)
     }
 
     /// The driver was not asked. Gives the object, whose hold is to be released.
     pub(super) fn drop(&mut self, name: Ref) -> Option<Export> {
-        let slot = self.records.find(name)?;
-        self.remove(slot)
+        let id = self.records.find(name)?;
+        self.remove(id)
     }
 
     /// The driver has closed the file. Gives one of its objects, as long as there are any.
@@ -183,7 +183,7 @@ impl Exports {
     }
 
     /// The record of a file, for which there is room.
-    fn holder(&mut self, file: FileId) -> Result<Slot, Exhausted> {
+    fn holder(&mut self, file: FileId) -> Result<RecordId, Exhausted> {
         if let Some(holder) = self.by_file.get(file.0) {
             return Ok(holder);
         }
@@ -195,8 +195,8 @@ impl Exports {
         Ok(holder)
     }
 
-    fn remove(&mut self, slot: Slot) -> Option<Export> {
-        let export = self.records.remove(slot)?;
+    fn remove(&mut self, id: RecordId) -> Option<Export> {
+        let export = self.records.remove(id)?;
         if let Some(key) = key_of(export.file, export.place) {
             self.by_place.remove(key);
         }
@@ -222,12 +222,12 @@ impl Exports {
 
     /// Forgets a file in which nothing is any more.
     fn clear(&mut self, file: FileId) {
-        let Some(slot) = self.by_file.get(file.0) else {
+        let Some(id) = self.by_file.get(file.0) else {
             return;
         };
         let unused = |holder: &Holder| holder.first.is_none() && holder.importing == 0;
-        if self.holders.get(slot).is_some_and(unused) {
-            self.holders.remove(slot);
+        if self.holders.get(id).is_some_and(unused) {
+            self.holders.remove(id);
             self.by_file.remove(file.0);
         }
     }

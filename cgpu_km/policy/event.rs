@@ -26,9 +26,9 @@ use crate::{
             CHANNEL,
             OTHER_GROUP, //
         },
-        slots::{
-            Ref,
-            Slot, //
+        records::{
+            RecordId,
+            Ref, //
         }, //
     },
     store::{
@@ -228,7 +228,7 @@ pub struct Ticket {
     /// context of a graphics object belongs to, and [`Alloc::uses`].
     pub(super) names: [Option<Ref>; 5],
     /// Memory that is not freed before the call is over.
-    pub(super) notes: Option<Slot>,
+    pub(super) notes: Option<RecordId>,
 }
 
 impl Ticket {
@@ -259,7 +259,7 @@ pub struct FreeTicket {
     /// The driver had it before the call. If not, the call may have come before the object.
     pub(super) was_here: bool,
     /// The note of a name that nothing had.
-    pub(super) unknown: Option<Slot>,
+    pub(super) unknown: Option<RecordId>,
     /// Its client.
     pub(super) client: Option<Ref>,
 }

@@ -8,8 +8,8 @@
 use crate::{
     policy::{
         ids::FileId,
-        slot_table::SlotTable,
-        slots::Slots, //
+        record_table::RecordTable,
+        records::Records, //
     },
     store::Exhausted, //
 };
@@ -37,15 +37,15 @@ pub(super) fn places(count: u16) -> u64 {
 #[derive(Debug)]
 pub(super) struct FileCosts {
     /// Bytes of each.
-    records: Slots<u64>,
-    by_file: SlotTable,
+    records: Records<u64>,
+    by_file: RecordTable,
 }
 
 impl FileCosts {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            records: Slots::new(),
-            by_file: SlotTable::new(seed),
+            records: Records::new(),
+            by_file: RecordTable::new(seed),
         }
     }
 
@@ -56,7 +56,7 @@ impl FileCosts {
     /// Bytes that a file keeps.
     pub(super) fn of(&self, file: FileId) -> u64 {
         let found = self.by_file.get(file.0);
-        let found = found.and_then(|slot| self.records.get(slot));
+        let found = found.and_then(|id| self.records.get(id));
         found.copied().unwrap_or(0)
     }
 
@@ -69,20 +69,20 @@ impl FileCosts {
     /// A file keeps so many bytes from now on.
     pub(super) fn set(&mut self, file: FileId, bytes: u64) -> Result<(), Exhausted> {
         let found = self.by_file.get(file.0);
-        if let Some(record) = found.and_then(|slot| self.records.get_mut(slot)) {
+        if let Some(record) = found.and_then(|id| self.records.get_mut(id)) {
             *record = bytes;
             return Ok(());
         }
-        let slot = self.records.insert(bytes)?;
-        self.by_file.insert(file.0, slot)
+        let id = self.records.insert(bytes)?;
+        self.by_file.insert(file.0, id)
     }
 
     /// A file was closed. Gives the bytes that it kept.
     pub(super) fn close(&mut self, file: FileId) -> u64 {
-        let Some(slot) = self.by_file.get(file.0) else {
+        let Some(id) = self.by_file.get(file.0) else {
             return 0;
         };
         self.by_file.remove(file.0);
-        self.records.remove(slot).unwrap_or(0)
+        self.records.remove(id).unwrap_or(0)
     }
 }

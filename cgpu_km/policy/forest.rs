@@ -46,12 +46,12 @@ use crate::{
             Object,
             ObjectLife, //
         },
-        slot_table::SlotTable,
-        slots::{
+        record_table::RecordTable,
+        records::{
             Named,
-            Ref,
-            Slot,
-            Slots, //
+            RecordId,
+            Records,
+            Ref, //
         },
         steps::step, //
     },
@@ -66,7 +66,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Forest {
     pub(super) objects: Named<Object>,
-    pub(super) clients: Slots<Client>,
+    pub(super) clients: Records<Client>,
     /// The changes of channels that were not taken yet.
     pub(super) channels: Journal,
     /// Clients that are gone, and were not taken yet. There is room for all that are here.
@@ -78,16 +78,16 @@ pub(super) struct Forest {
     /// The mappings of each object, as far as the driver keeps something of them.
     pub(super) mapped: MappingRecords,
     /// The names (client and handle) of frees in flight that began when nothing had the name.
-    freeing: Slots<u64>,
+    freeing: Records<u64>,
     /// Objects that calls in flight keep.
-    kept: Slots<Slot>,
+    kept: Records<RecordId>,
     /// The object in which the driver notes a channel's errors, by the channel's place.
-    errors: SlotTable,
+    errors: RecordTable,
     /// The client whose addresses a device of another one uses, by the device's place.
-    shared: SlotTable,
-    by_handle: SlotTable,
+    shared: RecordTable,
+    by_handle: RecordTable,
     /// First client of each file.
-    by_file: SlotTable,
+    by_file: RecordTable,
 }
 
 /// The handles among which we choose where the caller leaves the choice to the driver: as many as
@@ -106,18 +106,18 @@ impl Forest {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             objects: Named::new(),
-            clients: Slots::new(),
+            clients: Records::new(),
             channels: Journal::default(),
             gone: List::new(),
             boost_changes: 0,
             shown: CpuMappings::new(seed),
             mapped: MappingRecords::new(seed),
-            freeing: Slots::new(),
-            kept: Slots::new(),
-            errors: SlotTable::new(seed),
-            shared: SlotTable::new(seed),
-            by_handle: SlotTable::new(seed),
-            by_file: SlotTable::new(seed),
+            freeing: Records::new(),
+            kept: Records::new(),
+            errors: RecordTable::new(seed),
+            shared: RecordTable::new(seed),
+            by_handle: RecordTable::new(seed),
+            by_file: RecordTable::new(seed),
         }
     }
 
@@ -149,7 +149,11 @@ impl Forest {
     }
 
     /// Adds an object that the driver is about to be asked for, below `parent`.
-    pub(super) fn plant(&mut self, object: Object, parent: Slot) -> Result<Slot, Exhausted> {
+    pub(super) fn plant(
+        &mut self,
+        object: Object,
+        parent: RecordId,
+    ) -> Result<RecordId, Exhausted> {
         let scheduled = is_scheduled(object.kind);
         if scheduled {
             self.channels.announce();
@@ -158,9 +162,9 @@ impl Forest {
         if scheduled && entered.is_err() {
             self.channels.forget();
         }
-        let slot = entered?;
-        self.attach(slot, parent);
-        Ok(slot)
+        let id = entered?;
+        self.attach(id, parent);
+        Ok(id)
     }
 
     /// Adds a client that the driver is about to be asked for.
@@ -168,8 +172,8 @@ impl Forest {
         &mut self,
         object: Object,
         file: FileId,
-        process: Slot,
-    ) -> Result<Slot, Exhausted> {
+        process: RecordId,
+    ) -> Result<RecordId, Exhausted> {
         self.reserve()?;
         let room = self.clients.len().saturating_add(1);
         self.gone.reserve(room.saturating_sub(self.gone.len()))?;
@@ -205,7 +209,7 @@ impl Forest {
 
     /// Takes an object up, for which there is [room](Forest::reserve), under the handle that its
     /// caller chose, or promises an entry for the one that the driver will choose.
-    fn enter(&mut self, mut object: Object) -> Result<Slot, Exhausted> {
+    fn enter(&mut self, mut object: Object) -> Result<RecordId, Exhausted> {
         if object.handle.0 == 0 {
             self.by_handle.promise()?;
             object.entry = HandleEntry::Promised;
@@ -213,28 +217,28 @@ impl Forest {
         } else {
             let key = object.key();
             object.entry = HandleEntry::Made;
-            let slot = self.objects.insert(object)?;
-            self.by_handle.insert(key, slot)?;
-            Ok(slot)
+            let id = self.objects.insert(object)?;
+            self.by_handle.insert(key, id)?;
+            Ok(id)
         }
     }
 
     /// The driver has made the object, under the handle `told` where the choice was its own.
-    pub(super) fn arrive(&mut self, slot: Slot, told: ObjectHandle, accounts: &mut Accounts) {
-        let Some(object) = self.objects.get(slot) else {
+    pub(super) fn arrive(&mut self, id: RecordId, told: ObjectHandle, accounts: &mut Accounts) {
+        let Some(object) = self.objects.get(id) else {
             return;
         };
         if object.owner.is_none() {
             // Its client went with all that was in it. The name of a client that a call in flight
             // uses is held, so no other one has it.
-            self.uproot(slot, accounts);
+            self.uproot(id, accounts);
             return;
         }
-        if object.entry == HandleEntry::Promised && !self.name(slot, told) {
-            self.uproot(slot, accounts);
+        if object.entry == HandleEntry::Promised && !self.name(id, told) {
+            self.uproot(id, accounts);
             return;
         }
-        self.settle(slot, accounts);
+        self.settle(id, accounts);
     }
 
     /// Gives a client the handle that the driver chose; whether it can have it. The driver gives a
@@ -242,7 +246,7 @@ impl Forest {
     /// `_serverCreateEntryAndLockForNewClient`). So where a client is here that has it, the output
     /// is not the driver's: the program has overwritten it, and must not get rid of that client's
     /// charges.
-    fn name(&mut self, slot: Slot, told: ObjectHandle) -> bool {
+    fn name(&mut self, id: RecordId, told: ObjectHandle) -> bool {
         let key = key_of(ClientHandle(told.0), told);
         let former = self.by_handle.get(key);
         let gone = |former| {
@@ -252,38 +256,38 @@ impl Forest {
         if !former.is_none_or(gone) {
             return false;
         }
-        let Some(object) = self.objects.get_mut(slot) else {
+        let Some(object) = self.objects.get_mut(id) else {
             return false;
         };
         object.client = ClientHandle(told.0);
         object.handle = told;
         match former {
-            None => self.by_handle.insert_promised(key, slot),
+            None => self.by_handle.insert_promised(key, id),
             Some(held) => {
                 self.by_handle.forget_promise();
-                self.by_handle.set(key, slot);
+                self.by_handle.set(key, id);
                 self.set_entry(held, HandleEntry::None);
             }
         }
-        self.set_entry(slot, HandleEntry::Made);
+        self.set_entry(id, HandleEntry::Made);
         true
     }
 
-    fn set_entry(&mut self, slot: Slot, entry: HandleEntry) {
-        if let Some(object) = self.objects.get_mut(slot) {
+    fn set_entry(&mut self, id: RecordId, entry: HandleEntry) {
+        if let Some(object) = self.objects.get_mut(id) {
             object.entry = entry;
         }
     }
 
     /// The object is there from now on.
-    fn settle(&mut self, slot: Slot, accounts: &mut Accounts) {
-        let Some(object) = self.objects.get_mut(slot) else {
+    fn settle(&mut self, id: RecordId, accounts: &mut Accounts) {
+        let Some(object) = self.objects.get_mut(id) else {
             return;
         };
         object.life = ObjectLife::Here;
         let owner = object.owner;
-        self.came(slot, accounts);
-        let Some(object) = self.objects.get(slot) else {
+        self.came(id, accounts);
+        let Some(object) = self.objects.get(id) else {
             return;
         };
         if let Some(share) = object.share {
@@ -302,17 +306,17 @@ impl Forest {
             }
         }
         let client = owner.and_then(|owner| self.clients.get(owner));
-        let Some(client) = client.filter(|client| client.root == slot) else {
+        let Some(client) = client.filter(|client| client.root == id) else {
             return;
         };
         if client.closed {
-            self.fell(slot, accounts);
+            self.fell(id, accounts);
         }
     }
 
     /// Notes that a channel is there.
-    fn came(&mut self, slot: Slot, accounts: &Accounts) {
-        let Some(object) = self.objects.get(slot) else {
+    fn came(&mut self, id: RecordId, accounts: &Accounts) {
+        let Some(object) = self.objects.get(id) else {
             return;
         };
         let (Kind::Channel, Some(share)) = (object.kind, object.share) else {
@@ -321,7 +325,7 @@ impl Forest {
         let parent = object.parent.and_then(|parent| self.objects.get(parent));
         let group = parent.filter(|parent| parent.kind == Kind::ChannelGroup);
         let client = object.owner.and_then(|owner| self.clients.get(owner));
-        let process = client.and_then(|client| accounts.processes.id(client.process));
+        let process = client.and_then(|client| accounts.processes.pid(client.process));
         let Some(process) = process else {
             return;
         };
@@ -339,7 +343,7 @@ impl Forest {
 
     /// Takes an object away with everything below it. Objects that are still coming go to the
     /// client's root, or are left without a client if the client itself goes.
-    pub(super) fn fell(&mut self, top: Slot, accounts: &mut Accounts) {
+    pub(super) fn fell(&mut self, top: RecordId, accounts: &mut Accounts) {
         self.forget_preemption(top);
         self.detach(top);
         let mut at = top;
@@ -371,22 +375,22 @@ impl Forest {
     }
 
     /// The parent of an object that is still coming is gone, as part of all below `top`.
-    fn rehome(&mut self, slot: Slot, top: Slot) {
-        let Some(object) = self.objects.get_mut(slot) else {
+    fn rehome(&mut self, id: RecordId, top: RecordId) {
+        let Some(object) = self.objects.get_mut(id) else {
             return;
         };
         let client = object.owner.and_then(|owner| self.clients.get(owner));
         let root = client.map(|client| client.root);
         if let Some(root) = root.filter(|&root| root != top) {
-            self.attach(slot, root);
+            self.attach(id, root);
             return;
         }
         object.owner = None;
     }
 
     /// A subdevice wants this boost from now on.
-    pub(super) fn set_boost(&mut self, slot: Slot, boost: Boost, accounts: &mut Accounts) {
-        let Some(object) = self.objects.get_mut(slot) else {
+    pub(super) fn set_boost(&mut self, id: RecordId, boost: Boost, accounts: &mut Accounts) {
+        let Some(object) = self.objects.get_mut(id) else {
             return;
         };
         let share = object.share;
@@ -400,21 +404,21 @@ impl Forest {
     }
 
     /// Takes one object away that nothing is below of and that is below nothing.
-    pub(super) fn uproot(&mut self, slot: Slot, accounts: &mut Accounts) {
-        let Some(mut object) = self.objects.get_mut(slot) else {
+    pub(super) fn uproot(&mut self, id: RecordId, accounts: &mut Accounts) {
+        let Some(mut object) = self.objects.get_mut(id) else {
             return;
         };
         let was = object.life;
         if object.kind == Kind::Device {
-            self.forget_share(slot);
-            let Some(same) = self.objects.get_mut(slot) else {
+            self.forget_share(id);
+            let Some(same) = self.objects.get_mut(id) else {
                 return;
             };
             object = same;
         }
         if object.boost() != Boost::OFF {
-            self.set_boost(slot, Boost::OFF, accounts);
-            let Some(same) = self.objects.get_mut(slot) else {
+            self.set_boost(id, Boost::OFF, accounts);
+            let Some(same) = self.objects.get_mut(id) else {
                 return;
             };
             object = same;
@@ -437,12 +441,12 @@ impl Forest {
             accounts.release(hold);
         }
         // The call that had the driver free it has ended its mappings before.
-        while let Some(file) = self.shown.file_of(slot) {
+        while let Some(file) = self.shown.file_of(id) {
             debug_assert!(false, "a mapping outlives its object");
             self.shown.remove(file);
         }
-        let mapped = self.mapped.end(slot);
-        let Some(object) = self.objects.get_mut(slot) else {
+        let mapped = self.mapped.end(id);
+        let Some(object) = self.objects.get_mut(id) else {
             return;
         };
         accounts.uncount(object.share, object.kind);
@@ -473,32 +477,32 @@ impl Forest {
             }
         }
         if let Some(owner) = owner {
-            if self.clients.get(owner).is_some_and(|c| c.root == slot) {
+            if self.clients.get(owner).is_some_and(|c| c.root == id) {
                 self.remove_client(owner, accounts);
             }
         }
-        self.forget_errors(slot);
-        self.bury(slot);
+        self.forget_errors(id);
+        self.bury(id);
     }
 
     /// Removes an object that is gone, unless a call in flight still names it.
     #[inline]
-    fn bury(&mut self, slot: Slot) {
+    fn bury(&mut self, id: RecordId) {
         let free = |object: &Object| object.life == ObjectLife::Gone && object.named == 0;
-        if self.objects.get(slot).is_some_and(free) {
-            self.remove_object(slot);
+        if self.objects.get(id).is_some_and(free) {
+            self.remove_object(id);
         }
     }
 
     #[inline(never)] // Most objects whose name is released stay.
-    fn remove_object(&mut self, slot: Slot) {
-        self.strike(slot);
-        self.objects.remove(slot);
+    fn remove_object(&mut self, id: RecordId) {
+        self.strike(id);
+        self.objects.remove(id);
     }
 
     /// Takes the entry of an object, or its promise, back.
-    fn strike(&mut self, slot: Slot) {
-        let Some(object) = self.objects.get_mut(slot) else {
+    fn strike(&mut self, id: RecordId) {
+        let Some(object) = self.objects.get_mut(id) else {
             return;
         };
         match core::mem::replace(&mut object.entry, HandleEntry::None) {
@@ -511,8 +515,8 @@ impl Forest {
         }
     }
 
-    fn remove_client(&mut self, slot: Slot, accounts: &mut Accounts) {
-        let Some(client) = self.clients.remove(slot) else {
+    fn remove_client(&mut self, id: RecordId, accounts: &mut Accounts) {
+        let Some(client) = self.clients.remove(id) else {
             return;
         };
         if let Some(next) = client.next.and_then(|next| self.clients.get_mut(next)) {
@@ -540,7 +544,7 @@ impl Forest {
     /// Calls `work` with each of the clients that were made on a file.
     pub(super) fn clients_of(&self, file: FileId, mut work: impl FnMut(ClientHandle)) {
         let mut at = self.by_file.get(file.0);
-        while let Some(client) = at.and_then(|slot| self.clients.get(slot)) {
+        while let Some(client) = at.and_then(|id| self.clients.get(id)) {
             at = client.next;
             if let Some(root) = self.objects.get(client.root) {
                 work(root.client);
@@ -551,7 +555,7 @@ impl Forest {
     /// The clients that were made on a file go with it.
     pub(super) fn close_file(&mut self, file: FileId, accounts: &mut Accounts) {
         let mut at = self.by_file.get(file.0);
-        while let Some(client) = at.and_then(|slot| self.clients.get_mut(slot)) {
+        while let Some(client) = at.and_then(|id| self.clients.get_mut(id)) {
             at = client.next;
             let root = client.root;
             match self.objects.get(root).map(|root| root.life) {
@@ -562,40 +566,40 @@ impl Forest {
     }
 
     /// A call in flight uses the name of this object: it is held until [`Forest::release_name`].
-    pub(super) fn hold_name(&mut self, slot: Slot) -> Option<Ref> {
-        let object = self.objects.get_mut(slot)?;
+    pub(super) fn hold_name(&mut self, id: RecordId) -> Option<Ref> {
+        let object = self.objects.get_mut(id)?;
         object.named = object.named.saturating_add(1);
-        self.objects.name(slot)
+        self.objects.name(id)
     }
 
     /// A call that used the name of this object is over.
     pub(super) fn release_name(&mut self, name: Ref) {
-        let Some(slot) = self.objects.find(name) else {
+        let Some(id) = self.objects.find(name) else {
             return;
         };
-        if let Some(object) = self.objects.get_mut(slot) {
+        if let Some(object) = self.objects.get_mut(id) {
             lower(&mut object.named, 1);
         }
-        self.bury(slot);
+        self.bury(id);
     }
 
-    fn attach(&mut self, slot: Slot, parent: Slot) {
+    fn attach(&mut self, id: RecordId, parent: RecordId) {
         let next = self.objects.get(parent).and_then(|parent| parent.child);
         if let Some(next) = next.and_then(|next| self.objects.get_mut(next)) {
-            next.previous = Some(slot);
+            next.previous = Some(id);
         }
         if let Some(parent) = self.objects.get_mut(parent) {
-            parent.child = Some(slot);
+            parent.child = Some(id);
         }
-        if let Some(object) = self.objects.get_mut(slot) {
+        if let Some(object) = self.objects.get_mut(id) {
             object.parent = Some(parent);
             object.previous = None;
             object.next = next;
         }
     }
 
-    pub(super) fn detach(&mut self, slot: Slot) {
-        let Some(object) = self.objects.get_mut(slot) else {
+    pub(super) fn detach(&mut self, id: RecordId) {
+        let Some(object) = self.objects.get_mut(id) else {
             return;
         };
         let parent = object.parent.take();

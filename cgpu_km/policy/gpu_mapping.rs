@@ -25,14 +25,14 @@ use crate::{
             GpuId, //
         },
         paging::Extent,
+        records::{
+            RecordId,
+            Ref, //
+        },
         skip_list::{
             Keyed,
             Path,
             SkipList, //
-        },
-        slots::{
-            Ref,
-            Slot, //
         },
         span::Span,
         steps::step, //
@@ -70,7 +70,7 @@ struct GpuMapping {
     page: PageSize,
     uuid: [u8; 16],
     /// Its hold on what it keeps charged; `None` for memory that costs nothing.
-    hold: Option<Slot>,
+    hold: Option<RecordId>,
 }
 
 impl Keyed for GpuMapping {
@@ -105,7 +105,7 @@ impl GpuMapping {
 /// The mappings that [`GpuMappings::prepare`] has split, as they were before.
 #[derive(Debug)]
 pub(super) struct Splits {
-    was: [Option<(Slot, MappingLife)>; 2],
+    was: [Option<(RecordId, MappingLife)>; 2],
     /// The way to the new one's place; `None`: what was split stood on it.
     path: Option<Path>,
     /// The change of the GPU's page tables.
@@ -126,7 +126,7 @@ pub(super) struct Walk {
 #[derive(Debug)]
 pub(super) struct Gone {
     /// The hold that is to be released.
-    pub(super) hold: Option<Slot>,
+    pub(super) hold: Option<RecordId>,
     pub(super) gpu: GpuId,
     /// The change of the GPU's page tables.
     pub(super) tables: Change,
@@ -205,33 +205,33 @@ impl GpuMappings {
         let mut at = self.records.behind(path.before());
         at = at.filter(|&at| self.begins(at, file, place, last));
         let mut right = None;
-        while let Some(slot) = at {
+        while let Some(id) = at {
             step();
-            let record = self.records.get(slot).ok_or(Exhausted)?;
+            let record = self.records.get(id).ok_or(Exhausted)?;
             if record.life == MappingLife::Coming {
                 return Err(RefusalCause::MappingInFlight);
             }
             if record.last() <= last {
                 return Err(RefusalCause::MappingInTheWay);
             }
-            right = Some(slot);
-            let next = self.records.behind(Some(slot));
+            right = Some(id);
+            let next = self.records.behind(Some(id));
             at = next.filter(|&next| self.begins(next, file, place, last));
         }
-        let coming = |slot: Slot| {
-            let record = self.records.get(slot);
+        let coming = |id: RecordId| {
+            let record = self.records.get(id);
             record.is_some_and(|record| record.life == MappingLife::Coming)
         };
         if left.is_some_and(coming) {
             return Err(RefusalCause::MappingInFlight);
         }
-        let was = [left, right].map(|slot| {
-            let record = self.records.get(slot?)?;
-            Some((slot?, record.life))
+        let was = [left, right].map(|id| {
+            let record = self.records.get(id?)?;
+            Some((id?, record.life))
         });
         let mut tables = Change::default();
-        for (slot, _) in was.into_iter().flatten() {
-            tables = tables.and(self.split(slot));
+        for (id, _) in was.into_iter().flatten() {
+            tables = tables.and(self.split(id));
         }
         let path = (left.is_none() && right.is_none()).then_some(path);
         Ok(Splits { was, path, tables })
@@ -241,13 +241,13 @@ impl GpuMappings {
     /// for the GPU's page tables.
     pub(super) fn rejoin(&mut self, splits: &Splits) -> Change {
         let mut tables = Change::default();
-        for (slot, life) in splits.was.into_iter().flatten() {
-            tables = tables.and(self.unlink(slot, None));
-            if let Some(record) = self.records.get_mut(slot) {
+        for (id, life) in splits.was.into_iter().flatten() {
+            tables = tables.and(self.unlink(id, None));
+            if let Some(record) = self.records.get_mut(id) {
                 record.key = (record.key.0, u64::from(record.gpu.0), record.base);
                 record.life = life;
             }
-            tables = tables.and(self.link(slot, None));
+            tables = tables.and(self.link(id, None));
         }
         tables
     }
@@ -258,10 +258,10 @@ impl GpuMappings {
         &mut self,
         map: &Map,
         page: PageSize,
-        hold: Option<Slot>,
+        hold: Option<RecordId>,
         splits: &Splits,
     ) -> Result<(Ref, Change), Exhausted> {
-        let slot = self.records.insert(GpuMapping {
+        let id = self.records.insert(GpuMapping {
             key: (map.file.0, u64::from(map.gpu.0), map.base),
             base: map.base,
             length: map.length,
@@ -271,16 +271,16 @@ impl GpuMappings {
             uuid: map.uuid,
             hold,
         })?;
-        let tables = self.link(slot, splits.path.as_ref());
-        Ok((self.records.name(slot).ok_or(Exhausted)?, tables))
+        let tables = self.link(id, splits.path.as_ref());
+        Ok((self.records.name(id).ok_or(Exhausted)?, tables))
     }
 
     /// The driver has the mapping.
     pub(super) fn settle(&mut self, name: Ref) {
         self.clock += 1;
         let now = self.clock;
-        let slot = self.records.find(name);
-        if let Some(record) = slot.and_then(|slot| self.records.get_mut(slot)) {
+        let id = self.records.find(name);
+        if let Some(record) = id.and_then(|id| self.records.get_mut(id)) {
             if record.life == MappingLife::Coming {
                 record.life = MappingLife::Here(now);
             }
@@ -289,29 +289,29 @@ impl GpuMappings {
 
     /// The driver has the mapping no longer, or never had it.
     pub(super) fn drop(&mut self, name: Ref) -> Option<Gone> {
-        let slot = self.records.find(name)?;
-        if self.records.get(slot)?.life == MappingLife::Split {
+        let id = self.records.find(name)?;
+        if self.records.get(id)?.life == MappingLife::Split {
             return None;
         }
-        self.remove(slot, None)
+        self.remove(id, None)
     }
 
     /// The driver has closed the file. Gives one mapping of it, as long as there are any.
     pub(super) fn take_of(&mut self, file: FileId) -> Option<Gone> {
-        let slot = self.records.from((file.0, 0, 0))?;
-        let record = self.records.get(slot)?;
+        let id = self.records.from((file.0, 0, 0))?;
+        let record = self.records.get(id)?;
         if record.key.0 != file.0 {
             return None;
         }
-        self.remove(slot, None)
+        self.remove(id, None)
     }
 
     /// The first mapping that lies whole in a span and was there at that moment.
     pub(super) fn within(&self, span: Span, moment: u64) -> Option<FoundMapping> {
-        let slot = self.next_within(&mut self.walk(span), moment)?;
-        let record = self.records.get(slot)?;
+        let id = self.next_within(&mut self.walk(span), moment)?;
+        let record = self.records.get(id)?;
         Some(FoundMapping {
-            name: self.records.name(slot)?,
+            name: self.records.name(id)?,
             gpu: record.gpu,
             uuid: record.uuid,
             base: record.base,
@@ -322,8 +322,8 @@ impl GpuMappings {
     /// How mappings lie at an address.
     pub(super) fn edge(&self, file: FileId, gpu: GpuId, at: u64) -> Edge {
         let place = (file.0, u64::from(gpu.0));
-        let near = |slot: Option<Slot>| {
-            let record = self.records.get(slot?)?;
+        let near = |id: Option<RecordId>| {
+            let record = self.records.get(id?)?;
             (record.place() == Some(place)).then_some(record)
         };
         let path = self.records.path((place.0, place.1, at));
@@ -354,34 +354,34 @@ impl GpuMappings {
     /// Takes the next mapping of a walk out that lies whole in the span and was there at that
     /// moment: the driver has it no longer.
     pub(super) fn take_next(&mut self, walk: &mut Walk, moment: u64) -> Option<Gone> {
-        let slot = self.next_within(walk, moment)?;
-        if self.records.behind(walk.path.before()) != Some(slot) {
-            walk.path = self.records.path(self.records.get(slot)?.key);
+        let id = self.next_within(walk, moment)?;
+        if self.records.behind(walk.path.before()) != Some(id) {
+            walk.path = self.records.path(self.records.get(id)?.key);
         }
-        self.remove(slot, Some(&walk.path))
+        self.remove(id, Some(&walk.path))
     }
 
     /// That mapping. The walk gets on to its GPU.
-    fn next_within(&self, walk: &mut Walk, moment: u64) -> Option<Slot> {
+    fn next_within(&self, walk: &mut Walk, moment: u64) -> Option<RecordId> {
         let span = walk.span;
         let file = span.file.0;
         loop {
             step();
-            let slot = self.records.behind(walk.path.before())?;
-            let key = self.records.get(slot)?.key;
+            let id = self.records.behind(walk.path.before())?;
+            let key = self.records.get(id)?.key;
             if key.0 != file || key.1 == SPLIT || (span.gpu.is_some() && key.1 != walk.place) {
                 return None;
             }
             if key.1 == walk.place {
-                let mut at = Some(slot);
-                while let Some(slot) = at.filter(|&at| self.begins(at, file, key.1, span.last)) {
+                let mut at = Some(id);
+                while let Some(id) = at.filter(|&at| self.begins(at, file, key.1, span.last)) {
                     step();
-                    let record = self.records.get(slot)?;
+                    let record = self.records.get(id)?;
                     let old = matches!(record.life, MappingLife::Here(since) if since <= moment);
                     if old && record.last() <= span.last {
-                        return Some(slot);
+                        return Some(id);
                     }
-                    at = self.records.behind(Some(slot));
+                    at = self.records.behind(Some(id));
                 }
                 if span.gpu.is_some() {
                     return None;
@@ -396,38 +396,38 @@ impl GpuMappings {
     }
 
     /// A record is for the file and GPU and begins not behind `last`.
-    fn begins(&self, slot: Slot, file: u64, place: u64, last: u64) -> bool {
-        let key = self.records.get(slot).map(|record| record.key);
+    fn begins(&self, id: RecordId, file: u64, place: u64, last: u64) -> bool {
+        let key = self.records.get(id).map(|record| record.key);
         key.is_some_and(|key| (key.0, key.1) == (file, place) && key.2 <= last)
     }
 
-    fn split(&mut self, slot: Slot) -> Change {
-        let out = self.unlink(slot, None);
+    fn split(&mut self, id: RecordId) -> Change {
+        let out = self.unlink(id, None);
         self.clock += 1;
         let serial = self.clock;
-        if let Some(record) = self.records.get_mut(slot) {
+        if let Some(record) = self.records.get_mut(id) {
             record.key = (record.key.0, SPLIT, serial);
             record.life = MappingLife::Split;
         }
-        out.and(self.link(slot, None))
+        out.and(self.link(id, None))
     }
 
-    fn remove(&mut self, slot: Slot, path: Option<&Path>) -> Option<Gone> {
-        let record = self.records.get(slot)?;
+    fn remove(&mut self, id: RecordId, path: Option<&Path>) -> Option<Gone> {
+        let record = self.records.get(id)?;
         let (hold, gpu) = (record.hold, record.gpu);
-        let tables = self.unlink(slot, path);
-        self.records.discard(slot);
+        let tables = self.unlink(id, path);
+        self.records.discard(id);
         Some(Gone { hold, gpu, tables })
     }
 
     /// Bytes of tables that a mapping takes or shares with its neighbours: more than without it,
     /// less than without it.
-    fn tables(&self, before: Option<Slot>, slot: Slot, behind: Option<Slot>) -> Change {
-        let Some(own) = self.records.get(slot) else {
+    fn tables(&self, before: Option<RecordId>, id: RecordId, behind: Option<RecordId>) -> Change {
+        let Some(own) = self.records.get(id) else {
             return Change::default();
         };
-        let near = |slot: Option<Slot>| {
-            let record = self.records.get(slot?)?;
+        let near = |id: Option<RecordId>| {
+            let record = self.records.get(id?)?;
             (own.place().is_some() && record.place() == own.place()).then(|| record.extent())
         };
         let (before, behind) = (near(before), near(behind));
@@ -446,36 +446,36 @@ impl GpuMappings {
     /// The way to a record's place: the one that is known, or else the one that is `found`.
     fn way<'a>(
         &self,
-        slot: Slot,
+        id: RecordId,
         known: Option<&'a Path>,
         found: &'a mut Option<Path>,
     ) -> Option<&'a Path> {
         match known {
             Some(path) => Some(path),
-            None => Some(found.insert(self.records.path(self.records.get(slot)?.key))),
+            None => Some(found.insert(self.records.path(self.records.get(id)?.key))),
         }
     }
 
     /// Puts a record into the order. Gives what that means for its GPU's page tables.
-    fn link(&mut self, slot: Slot, path: Option<&Path>) -> Change {
+    fn link(&mut self, id: RecordId, path: Option<&Path>) -> Change {
         let mut found = None;
-        let Some(path) = self.way(slot, path, &mut found) else {
+        let Some(path) = self.way(id, path, &mut found) else {
             return Change::default();
         };
         let before = path.before();
-        let tables = self.tables(before, slot, self.records.behind(before));
-        self.records.link(slot, path);
+        let tables = self.tables(before, id, self.records.behind(before));
+        self.records.link(id, path);
         tables
     }
 
     /// Takes a record out of the order. Gives what that means for its GPU's page tables.
-    fn unlink(&mut self, slot: Slot, path: Option<&Path>) -> Change {
+    fn unlink(&mut self, id: RecordId, path: Option<&Path>) -> Change {
         let mut found = None;
-        let Some(path) = self.way(slot, path, &mut found) else {
+        let Some(path) = self.way(id, path, &mut found) else {
             return Change::default();
         };
-        let tables = self.tables(path.before(), slot, self.records.behind(Some(slot)));
-        self.records.unlink(slot, path);
+        let tables = self.tables(path.before(), id, self.records.behind(Some(id)));
+        self.records.unlink(id, path);
         Change {
             more: tables.less,
             less: tables.more,

@@ -10,11 +10,11 @@
 use crate::{
     policy::{
         ids::FileId,
+        records::RecordId,
         skip_list::{
             Keyed,
             SkipList, //
-        },
-        slots::Slot, //
+        }, //
     },
     store::Exhausted, //
 };
@@ -23,7 +23,7 @@ use crate::{
 struct MappedHost {
     file: FileId,
     number: u64,
-    hold: Slot,
+    hold: RecordId,
 }
 
 impl Keyed for MappedHost {
@@ -59,27 +59,24 @@ impl MappedHosts {
     }
 
     /// A file keeps what is held.
-    pub(super) fn insert(&mut self, file: FileId, hold: Slot) -> Result<(), Exhausted> {
+    pub(super) fn insert(&mut self, file: FileId, hold: RecordId) -> Result<(), Exhausted> {
         self.last += 1;
         let number = self.last;
         let path = self.records.path((file.0, number));
         let record = MappedHost { file, number, hold };
-        let slot = self.records.insert(record)?;
-        self.records.link(slot, &path);
+        let id = self.records.insert(record)?;
+        self.records.link(id, &path);
         Ok(())
     }
 
     /// A file was closed; takes one of its holds out, as long as there are any.
-    pub(super) fn take_of(&mut self, file: FileId) -> Option<Slot> {
-        let slot = self.records.from((file.0, 0))?;
-        let record = self
-            .records
-            .get(slot)
-            .filter(|record| record.file == file)?;
+    pub(super) fn take_of(&mut self, file: FileId) -> Option<RecordId> {
+        let id = self.records.from((file.0, 0))?;
+        let record = self.records.get(id).filter(|record| record.file == file)?;
         let (key, hold) = (record.key(), record.hold);
         let path = self.records.path(key);
-        self.records.unlink(slot, &path);
-        self.records.discard(slot);
+        self.records.unlink(id, &path);
+        self.records.discard(id);
         Some(hold)
     }
 }

@@ -3,10 +3,10 @@
 
 use crate::{
     policy::{
-        slot_table::SlotTable,
-        slots::{
-            Slot,
-            Slots, //
+        record_table::RecordTable,
+        records::{
+            RecordId,
+            Records, //
         }, //
     },
     store::Exhausted, //
@@ -24,15 +24,15 @@ struct Mappings {
 /// All of a tenant. Few objects are mapped, so this is not in their own records.
 #[derive(Debug)]
 pub(super) struct MappingRecords {
-    records: Slots<Mappings>,
-    by_object: SlotTable,
+    records: Records<Mappings>,
+    by_object: RecordTable,
 }
 
 impl MappingRecords {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            records: Slots::new(),
-            by_object: SlotTable::new(seed),
+            records: Records::new(),
+            by_object: RecordTable::new(seed),
         }
     }
 
@@ -41,29 +41,29 @@ impl MappingRecords {
     }
 
     /// A mapping of an object is about to get a name. Tells whether others may have one already.
-    pub(super) fn rename(&mut self, object: Slot) -> Result<bool, Exhausted> {
+    pub(super) fn rename(&mut self, object: RecordId) -> Result<bool, Exhausted> {
         let mappings = self.of(object)?;
         Ok(core::mem::replace(&mut mappings.renamed, true))
     }
 
     /// Whether mappings of an object may have names.
-    pub(super) fn has_renamed(&self, object: Slot) -> bool {
-        let slot = self.by_object.get(key_of(object));
-        let mappings = slot.and_then(|slot| self.records.get(slot));
+    pub(super) fn has_renamed(&self, object: RecordId) -> bool {
+        let id = self.by_object.get(key_of(object));
+        let mappings = id.and_then(|id| self.records.get(id));
         mappings.is_some_and(|mappings| mappings.renamed)
     }
 
     /// The driver is about to make one record more with an object.
-    pub(super) fn raise(&mut self, object: Slot) -> Result<(), Exhausted> {
+    pub(super) fn raise(&mut self, object: RecordId) -> Result<(), Exhausted> {
         let mappings = self.of(object)?;
         mappings.count = mappings.count.checked_add(1).ok_or(Exhausted)?;
         Ok(())
     }
 
     /// The driver has one record less; whether there was one.
-    pub(super) fn lower(&mut self, object: Slot) -> bool {
-        let slot = self.by_object.get(key_of(object));
-        let mappings = slot.and_then(|slot| self.records.get_mut(slot));
+    pub(super) fn lower(&mut self, object: RecordId) -> bool {
+        let id = self.by_object.get(key_of(object));
+        let mappings = id.and_then(|id| self.records.get_mut(id));
         let count = mappings.map(|mappings| &mut mappings.count);
         count.filter(|count| **count > 0).is_some_and(|count| {
             *count -= 1;
@@ -72,37 +72,37 @@ impl MappingRecords {
     }
 
     /// An object is gone, and with it all its mappings: how many records there were.
-    pub(super) fn end(&mut self, object: Slot) -> u64 {
-        let Some(slot) = self.by_object.get(key_of(object)) else {
+    pub(super) fn end(&mut self, object: RecordId) -> u64 {
+        let Some(id) = self.by_object.get(key_of(object)) else {
             return 0;
         };
         self.by_object.remove(key_of(object));
-        let gone = self.records.remove(slot);
+        let gone = self.records.remove(id);
         gone.map_or(0, |mappings| mappings.count.into())
     }
 
     /// The mappings of an object, which may have none yet.
-    fn of(&mut self, object: Slot) -> Result<&mut Mappings, Exhausted> {
-        let slot = match self.by_object.get(key_of(object)) {
-            Some(slot) => slot,
+    fn of(&mut self, object: RecordId) -> Result<&mut Mappings, Exhausted> {
+        let id = match self.by_object.get(key_of(object)) {
+            Some(id) => id,
             None => self.insert(object)?,
         };
-        self.records.get_mut(slot).ok_or(Exhausted)
+        self.records.get_mut(id).ok_or(Exhausted)
     }
 
-    fn insert(&mut self, object: Slot) -> Result<Slot, Exhausted> {
+    fn insert(&mut self, object: RecordId) -> Result<RecordId, Exhausted> {
         self.records.reserve()?;
         self.by_object.reserve()?;
-        let slot = self.records.insert(Mappings {
+        let id = self.records.insert(Mappings {
             count: 0,
             renamed: false,
         })?;
-        self.by_object.insert(key_of(object), slot)?;
-        Ok(slot)
+        self.by_object.insert(key_of(object), id)?;
+        Ok(id)
     }
 }
 
 /// The key of an object in the table of objects.
-fn key_of(object: Slot) -> u64 {
+fn key_of(object: RecordId) -> u64 {
     u64::from(object.number().get())
 }

@@ -19,7 +19,7 @@ use crate::{
             ShareId,
             MAX_SHARES, //
         },
-        slots::Slot, //
+        records::RecordId, //
     }, //
 };
 
@@ -122,7 +122,7 @@ pub(super) struct Object {
     /// The GPU that it belongs to, by way of the device object that it is or is below of.
     pub(super) share: Option<ShareId>,
     /// Its hold on what it costs.
-    pub(super) hold: Option<Slot>,
+    pub(super) hold: Option<RecordId>,
     /// Its program asked for this and believes to have it: for a channel group its timeslice, in
     /// microseconds; for a subdevice the number of its boost; for a doorbell 1, if it was asked for
     /// through BAR1 and made through BAR0. For memory and ranges: [`Halves`]. For memory of other
@@ -139,11 +139,11 @@ pub(super) struct Object {
     /// any, no file comes to show the object, nor one below it.
     pub(super) ending: u8,
     /// Its client's record; `None` once the client is gone.
-    pub(super) owner: Option<Slot>,
-    pub(super) parent: Option<Slot>,
-    pub(super) child: Option<Slot>,
-    pub(super) previous: Option<Slot>,
-    pub(super) next: Option<Slot>,
+    pub(super) owner: Option<RecordId>,
+    pub(super) parent: Option<RecordId>,
+    pub(super) child: Option<RecordId>,
+    pub(super) previous: Option<RecordId>,
+    pub(super) next: Option<RecordId>,
 }
 
 impl Object {
@@ -272,9 +272,9 @@ impl Object {
 pub(super) struct Client {
     pub(super) file: FileId,
     /// Its process, a record of [`super::process::Processes`].
-    pub(super) process: Slot,
+    pub(super) process: RecordId,
     /// The object that stands for it, which has its handle.
-    pub(super) root: Slot,
+    pub(super) root: RecordId,
     /// Its file was closed while it was made.
     pub(super) closed: bool,
     /// The next handle to try, among those that the driver would choose.
@@ -287,8 +287,8 @@ pub(super) struct Client {
     pub(super) devices: [u32; MAX_SHARES],
     /// The size that it was last told a GPU's memory has, in KiB, by share; 0: none.
     pub(super) told: [u32; MAX_SHARES],
-    pub(super) previous: Option<Slot>,
-    pub(super) next: Option<Slot>,
+    pub(super) previous: Option<RecordId>,
+    pub(super) next: Option<RecordId>,
 }
 
 /// The key of an object in the table of handles.

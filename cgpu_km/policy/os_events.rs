@@ -9,8 +9,8 @@
 use crate::{
     policy::{
         ids::FileId,
-        slot_table::SlotTable,
-        slots::Slots, //
+        record_table::RecordTable,
+        records::Records, //
     },
     store::Exhausted, //
 };
@@ -36,15 +36,15 @@ struct EventKey {
 /// The keys of a tenant.
 #[derive(Debug)]
 pub(super) struct OsEvents {
-    records: Slots<EventKey>,
-    by_key: SlotTable,
+    records: Records<EventKey>,
+    by_key: RecordTable,
 }
 
 impl OsEvents {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            records: Slots::new(),
-            by_key: SlotTable::new(seed),
+            records: Records::new(),
+            by_key: RecordTable::new(seed),
         }
     }
 
@@ -59,8 +59,8 @@ impl OsEvents {
     }
 
     pub(super) fn set_state(&mut self, key: u64, state: KeyState) {
-        let slot = self.by_key.get(key);
-        if let Some(record) = slot.and_then(|slot| self.records.get_mut(slot)) {
+        let id = self.by_key.get(key);
+        if let Some(record) = id.and_then(|id| self.records.get_mut(id)) {
             record.state = state;
         }
     }
@@ -69,21 +69,21 @@ impl OsEvents {
     pub(super) fn insert(&mut self, key: u64, file: FileId) -> Result<(), Exhausted> {
         self.records.reserve()?;
         self.by_key.reserve()?;
-        let slot = self.records.insert(EventKey {
+        let id = self.records.insert(EventKey {
             key,
             file,
             state: KeyState::InFlight,
         })?;
-        self.by_key.insert(key, slot)
+        self.by_key.insert(key, id)
     }
 
     /// Removes a key. `false`: there is none.
     pub(super) fn remove(&mut self, key: u64) -> bool {
-        let Some(slot) = self.by_key.get(key) else {
+        let Some(id) = self.by_key.get(key) else {
             return false;
         };
         self.by_key.remove(key);
-        self.records.remove(slot).is_some()
+        self.records.remove(id).is_some()
     }
 
     /// Removes a key of a file, as long as there is one.

@@ -9,10 +9,10 @@ use crate::{
             ShareId,
             MAX_SHARES, //
         },
-        slot_table::SlotTable,
-        slots::{
-            Slot,
-            Slots, //
+        record_table::RecordTable,
+        records::{
+            RecordId,
+            Records, //
         }, //
     },
     store::Exhausted, //
@@ -20,7 +20,7 @@ use crate::{
 
 #[derive(Debug)]
 struct Process {
-    id: ProcessId,
+    pid: ProcessId,
     /// Clients and charges that count for this process.
     users: usize,
     /// Bytes charged, by share.
@@ -30,64 +30,64 @@ struct Process {
 /// The processes that have clients, or whose clients' memory is still there.
 #[derive(Debug)]
 pub(super) struct Processes {
-    records: Slots<Process>,
-    by_id: SlotTable,
+    records: Records<Process>,
+    by_pid: RecordTable,
 }
 
 impl Processes {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            records: Slots::new(),
-            by_id: SlotTable::new(seed),
+            records: Records::new(),
+            by_pid: RecordTable::new(seed),
         }
     }
 
     /// Finds or makes the record of a process and counts one more user of it.
-    pub(super) fn join(&mut self, id: ProcessId) -> Result<Slot, Exhausted> {
-        let key = key_of(id);
-        if let Some(slot) = self.by_id.get(key) {
-            self.rejoin(slot);
-            return Ok(slot);
+    pub(super) fn join(&mut self, pid: ProcessId) -> Result<RecordId, Exhausted> {
+        let key = key_of(pid);
+        if let Some(id) = self.by_pid.get(key) {
+            self.rejoin(id);
+            return Ok(id);
         }
-        self.by_id.reserve()?;
-        let slot = self.records.insert(Process {
-            id,
+        self.by_pid.reserve()?;
+        let id = self.records.insert(Process {
+            pid,
             users: 1,
             bytes: [0; MAX_SHARES],
         })?;
         // Cannot fail: room was made above.
-        self.by_id.insert(key, slot)?;
-        Ok(slot)
+        self.by_pid.insert(key, id)?;
+        Ok(id)
     }
 
     /// Counts one more user of a record.
-    pub(super) fn rejoin(&mut self, slot: Slot) {
-        if let Some(process) = self.records.get_mut(slot) {
+    pub(super) fn rejoin(&mut self, id: RecordId) {
+        if let Some(process) = self.records.get_mut(id) {
             process.users += 1;
         }
     }
 
     /// Counts one user less; with the last one the record goes.
-    pub(super) fn part(&mut self, slot: Slot) {
-        let Some(process) = self.records.get_mut(slot) else {
+    pub(super) fn part(&mut self, id: RecordId) {
+        let Some(process) = self.records.get_mut(id) else {
             return;
         };
         lower(&mut process.users, 1);
         if process.users == 0 {
-            let key = key_of(process.id);
-            self.records.remove(slot);
-            self.by_id.remove(key);
+            let key = key_of(process.pid);
+            self.records.remove(id);
+            self.by_pid.remove(key);
         }
     }
 
-    pub(super) fn charge(&mut self, slot: Slot, share: ShareId, bytes: u64) {
-        if let Some(sum) = self.bytes_mut(slot, share) {
+    pub(super) fn charge(&mut self, id: RecordId, share: ShareId, bytes: u64) {
+        if let Some(sum) = self.bytes_mut(id, share) {
             *sum = sum.saturating_add(bytes);
         }
     }
 
-    pub(super) fn credit(&mut self, slot: Slot, share: ShareId, bytes: u64) {
-        if let Some(sum) = self.bytes_mut(slot, share) {
+    pub(super) fn credit(&mut self, id: RecordId, share: ShareId, bytes: u64) {
+        if let Some(sum) = self.bytes_mut(id, share) {
             lower(sum, bytes);
         }
     }
@@ -96,14 +96,14 @@ impl Processes {
     pub(super) fn holders(&self, share: ShareId) -> impl Iterator<Item = (ProcessId, u64)> + '_ {
         self.records.iter().filter_map(move |process| {
             let bytes = process.bytes.get(share.index()).copied()?;
-            (bytes > 0).then_some((process.id, bytes))
+            (bytes > 0).then_some((process.pid, bytes))
         })
     }
 
     /// Bytes of a share that one process holds.
-    pub(super) fn bytes(&self, share: ShareId, id: ProcessId) -> u64 {
-        let slot = self.by_id.get(key_of(id));
-        let process = slot.and_then(|slot| self.records.get(slot));
+    pub(super) fn bytes(&self, share: ShareId, pid: ProcessId) -> u64 {
+        let id = self.by_pid.get(key_of(pid));
+        let process = id.and_then(|id| self.records.get(id));
         process
             .and_then(|p| p.bytes.get(share.index()))
             .copied()
@@ -111,23 +111,23 @@ impl Processes {
     }
 
     /// The process of a record.
-    pub(super) fn id(&self, slot: Slot) -> Option<ProcessId> {
-        self.records.get(slot).map(|process| process.id)
+    pub(super) fn pid(&self, id: RecordId) -> Option<ProcessId> {
+        self.records.get(id).map(|process| process.pid)
     }
 
-    pub(super) fn has(&self, id: ProcessId) -> bool {
-        self.by_id.get(key_of(id)).is_some()
+    pub(super) fn has(&self, pid: ProcessId) -> bool {
+        self.by_pid.get(key_of(pid)).is_some()
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.records.len() == 0
     }
 
-    fn bytes_mut(&mut self, slot: Slot, share: ShareId) -> Option<&mut u64> {
-        self.records.get_mut(slot)?.bytes.get_mut(share.index())
+    fn bytes_mut(&mut self, id: RecordId, share: ShareId) -> Option<&mut u64> {
+        self.records.get_mut(id)?.bytes.get_mut(share.index())
     }
 }
 
-fn key_of(id: ProcessId) -> u64 {
-    u64::from(u32::from_ne_bytes(id.0.to_ne_bytes()))
+fn key_of(pid: ProcessId) -> u64 {
+    u64::from(u32::from_ne_bytes(pid.0.to_ne_bytes()))
 }

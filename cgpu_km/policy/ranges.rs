@@ -22,11 +22,11 @@ use crate::policy::{
     count::lower,
     event::RefusalCause,
     ids::FileId,
+    records::Ref,
     skip_list::{
         Keyed,
         SkipList, //
     },
-    slots::Ref,
     span::{
         last_of,
         Span, //
@@ -135,13 +135,13 @@ impl Ranges {
             return false;
         }
         let found = self.records.from((file.0, LOST));
-        let found = found.and_then(|slot| self.records.get(slot));
+        let found = found.and_then(|id| self.records.get(id));
         found.is_some_and(|range| range.file == file)
     }
 
     fn set(&mut self, name: Ref, life: RangeLife) {
-        let slot = self.records.find(name);
-        if let Some(range) = slot.and_then(|slot| self.records.get_mut(slot)) {
+        let id = self.records.find(name);
+        if let Some(range) = id.and_then(|id| self.records.get_mut(id)) {
             range.life = life;
         }
     }
@@ -149,16 +149,16 @@ impl Ranges {
     /// Takes a record out, if it is there.
     fn take(&mut self, name: Ref) -> bool {
         let found = self.records.find(name);
-        let found = found.and_then(|slot| Some((slot, self.records.get(slot)?)));
-        let Some((slot, range)) = found else {
+        let found = found.and_then(|id| Some((id, self.records.get(id)?)));
+        let Some((id, range)) = found else {
             return false;
         };
         if range.life == RangeLife::Lost {
             lower(&mut self.lost, 1);
         }
         let path = self.records.path(range.key());
-        self.records.unlink(slot, &path);
-        self.records.discard(slot);
+        self.records.unlink(id, &path);
+        self.records.discard(id);
         true
     }
 
@@ -166,9 +166,8 @@ impl Ranges {
     /// no memory for another one. (It goes on costing what it did: the range may be there.)
     fn lose(&mut self, name: Ref) {
         let found = self.records.find(name);
-        let found = found.and_then(|slot| Some((slot, self.records.get(slot)?)));
-        let Some((slot, key, file)) = found.map(|(slot, range)| (slot, range.key(), range.file))
-        else {
+        let found = found.and_then(|id| Some((id, self.records.get(id)?)));
+        let Some((id, key, file)) = found.map(|(id, range)| (id, range.key(), range.file)) else {
             return;
         };
         if self.is_lost(file) {
@@ -176,12 +175,12 @@ impl Ranges {
             return;
         }
         let path = self.records.path(key);
-        self.records.unlink(slot, &path);
-        if let Some(range) = self.records.get_mut(slot) {
+        self.records.unlink(id, &path);
+        if let Some(range) = self.records.get_mut(id) {
             (range.base, range.last, range.life) = (LOST, LOST, RangeLife::Lost);
         }
         let path = self.records.path((file.0, LOST));
-        self.records.link(slot, &path);
+        self.records.link(id, &path);
         self.lost += 1;
     }
 
@@ -196,7 +195,7 @@ impl Ranges {
         let last = last_of(base, length).filter(|_| whole);
         let last = last.ok_or(RefusalCause::NoRange)?;
         let path = self.records.path((file.0, base));
-        let of_file = |slot| self.records.get(slot).filter(|range| range.file == file);
+        let of_file = |id| self.records.get(id).filter(|range| range.file == file);
         let before = path.before().and_then(of_file);
         let behind = self.records.behind(path.before()).and_then(of_file);
         if self.is_lost(file) {
@@ -213,14 +212,14 @@ impl Ranges {
         if self.records.len() >= MOST_RANGES {
             return Err(RefusalCause::Exhausted);
         }
-        let slot = self.records.insert(Range {
+        let id = self.records.insert(Range {
             file,
             base,
             last,
             life: RangeLife::Coming,
         })?;
-        self.records.link(slot, &path);
-        Ok(RangeTicket(self.records.name(slot)))
+        self.records.link(id, &path);
+        Ok(RangeTicket(self.records.name(id)))
     }
 
     /// The driver is not asked for it.
@@ -250,10 +249,10 @@ impl Ranges {
         if self.is_lost(file) {
             return Ok(RangeEnd::Lost);
         }
-        let slot = self.records.from((file.0, base));
-        let found = slot.and_then(|slot| {
-            let name = self.records.name(slot)?;
-            Some((name, self.records.get_mut(slot)?))
+        let id = self.records.from((file.0, base));
+        let found = id.and_then(|id| {
+            let name = self.records.name(id)?;
+            Some((name, self.records.get_mut(id)?))
         });
         let found = found.filter(|(_, range)| range.key() == (file.0, base));
         let Some((name, range)) = found else {
@@ -292,12 +291,9 @@ impl Ranges {
     /// The driver has closed the file. Returns how many records have gone.
     pub(super) fn close(&mut self, file: FileId) -> u64 {
         let mut gone = 0;
-        while let Some(slot) = self.records.from((file.0, 0)) {
-            let of_file = self
-                .records
-                .get(slot)
-                .is_some_and(|range| range.file == file);
-            let Some(name) = self.records.name(slot).filter(|_| of_file) else {
+        while let Some(id) = self.records.from((file.0, 0)) {
+            let of_file = self.records.get(id).is_some_and(|range| range.file == file);
+            let Some(name) = self.records.name(id).filter(|_| of_file) else {
                 break;
             };
             gone += u64::from(self.take(name));

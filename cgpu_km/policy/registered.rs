@@ -23,13 +23,13 @@ use crate::{
             GpuId, //
         },
         object::key_of,
+        records::{
+            RecordId,
+            Ref, //
+        },
         skip_list::{
             Keyed,
             SkipList, //
-        },
-        slots::{
-            Ref,
-            Slot, //
         }, //
     },
     store::{
@@ -60,7 +60,7 @@ struct Registration {
     gpu: GpuId,
     uuid: [u8; 16],
     life: RegistrationLife,
-    hold: Option<Slot>,
+    hold: Option<RecordId>,
 }
 
 impl Keyed for Registration {
@@ -139,14 +139,14 @@ impl RegisteredChannels {
         channel: ObjectHandle,
     ) -> Option<FoundChannel> {
         let key = (file.0, key_of(client, channel));
-        let slot = self.records.from(key)?;
-        let record = self.records.get(slot)?;
-        (record.key == key).then(|| self.found(slot, record))?
+        let id = self.records.from(key)?;
+        let record = self.records.get(id)?;
+        (record.key == key).then(|| self.found(id, record))?
     }
 
-    fn found(&self, slot: Slot, record: &Registration) -> Option<FoundChannel> {
+    fn found(&self, id: RecordId, record: &Registration) -> Option<FoundChannel> {
         Some(FoundChannel {
-            name: self.records.name(slot)?,
+            name: self.records.name(id)?,
             uuid: record.uuid,
             client: record.client,
             channel: record.channel,
@@ -155,10 +155,14 @@ impl RegisteredChannels {
 
     /// Adds one that the driver is about to be asked for. There is [room](Self::reserve) for it,
     /// and none of its name.
-    pub(super) fn insert(&mut self, of: &Registered, hold: Option<Slot>) -> Result<Ref, Exhausted> {
+    pub(super) fn insert(
+        &mut self,
+        of: &Registered,
+        hold: Option<RecordId>,
+    ) -> Result<Ref, Exhausted> {
         let key = (of.file.0, key_of(of.client, of.channel));
         let path = self.records.path(key);
-        let slot = self.records.insert(Registration {
+        let id = self.records.insert(Registration {
             key,
             client: of.client,
             channel: of.channel,
@@ -167,16 +171,16 @@ impl RegisteredChannels {
             life: RegistrationLife::Coming,
             hold,
         })?;
-        self.records.link(slot, &path);
-        self.records.name(slot).ok_or(Exhausted)
+        self.records.link(id, &path);
+        self.records.name(id).ok_or(Exhausted)
     }
 
     /// The driver has it.
     pub(super) fn settle(&mut self, name: Ref) {
         self.clock += 1;
         let now = self.clock;
-        let slot = self.records.find(name);
-        if let Some(record) = slot.and_then(|slot| self.records.get_mut(slot)) {
+        let id = self.records.find(name);
+        if let Some(record) = id.and_then(|id| self.records.get_mut(id)) {
             if record.life == RegistrationLife::Coming {
                 record.life = RegistrationLife::Here(now);
             }
@@ -186,16 +190,16 @@ impl RegisteredChannels {
     /// The next one of a GPU in a file that was there at that moment.
     pub(super) fn next(&self, file: FileId, gpu: GpuId, moment: u64) -> Option<FoundChannel> {
         let mut at = self.records.from((file.0, 0));
-        while let Some(slot) = at {
-            let record = self.records.get(slot)?;
+        while let Some(id) = at {
+            let record = self.records.get(id)?;
             if record.key.0 != file.0 {
                 return None;
             }
             let is_old = matches!(record.life, RegistrationLife::Here(since) if since <= moment);
             if is_old && record.gpu == gpu {
-                return self.found(slot, record);
+                return self.found(id, record);
             }
-            at = self.records.behind(Some(slot));
+            at = self.records.behind(Some(id));
         }
         None
     }
@@ -213,8 +217,8 @@ impl RegisteredChannels {
     /// The driver was asked to let go of just this one. It is gone when no call that lets go of
     /// channels of its file is in flight.
     pub(super) fn let_go(&mut self, name: Ref) {
-        let slot = self.records.find(name);
-        if let Some(record) = slot.and_then(|slot| self.records.get_mut(slot)) {
+        let id = self.records.find(name);
+        if let Some(record) = id.and_then(|id| self.records.get_mut(id)) {
             if matches!(record.life, RegistrationLife::Here(_)) {
                 record.life = RegistrationLife::Going;
             }
@@ -235,43 +239,43 @@ impl RegisteredChannels {
     }
 
     /// Takes one out that is gone for certain; gives its hold.
-    pub(super) fn take_gone(&mut self, file: FileId) -> Option<Option<Slot>> {
+    pub(super) fn take_gone(&mut self, file: FileId) -> Option<Option<RecordId>> {
         if self.ending.iter().any(|(ending, _)| *ending == file) {
             return None;
         }
         let mut at = self.records.from((file.0, 0));
-        while let Some(slot) = at {
-            let record = self.records.get(slot)?;
+        while let Some(id) = at {
+            let record = self.records.get(id)?;
             if record.key.0 != file.0 {
                 return None;
             }
             if record.life == RegistrationLife::Going {
-                return Some(self.remove(slot));
+                return Some(self.remove(id));
             }
-            at = self.records.behind(Some(slot));
+            at = self.records.behind(Some(id));
         }
         None
     }
 
     /// The driver never had it; gives its hold.
-    pub(super) fn drop(&mut self, name: Ref) -> Option<Slot> {
-        let slot = self.records.find(name)?;
-        self.remove(slot)
+    pub(super) fn drop(&mut self, name: Ref) -> Option<RecordId> {
+        let id = self.records.find(name)?;
+        self.remove(id)
     }
 
     /// The driver has closed the file; takes one of its out, as long as there are any.
-    pub(super) fn take_of(&mut self, file: FileId) -> Option<Option<Slot>> {
-        let slot = self.records.from((file.0, 0))?;
-        let is_of = self.records.get(slot)?.key.0 == file.0;
-        is_of.then(|| self.remove(slot))
+    pub(super) fn take_of(&mut self, file: FileId) -> Option<Option<RecordId>> {
+        let id = self.records.from((file.0, 0))?;
+        let is_of = self.records.get(id)?.key.0 == file.0;
+        is_of.then(|| self.remove(id))
     }
 
-    fn remove(&mut self, slot: Slot) -> Option<Slot> {
-        let record = self.records.get(slot)?;
+    fn remove(&mut self, id: RecordId) -> Option<RecordId> {
+        let record = self.records.get(id)?;
         let (key, hold) = (record.key, record.hold);
         let path = self.records.path(key);
-        self.records.unlink(slot, &path);
-        self.records.discard(slot);
+        self.records.unlink(id, &path);
+        self.records.discard(id);
         hold
     }
 }

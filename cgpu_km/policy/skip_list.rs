@@ -7,10 +7,10 @@
 
 use crate::{
     policy::{
-        slots::{
+        records::{
             Named,
-            Ref,
-            Slot, //
+            RecordId,
+            Ref, //
         },
         steps::step, //
     },
@@ -19,7 +19,7 @@ use crate::{
 
 /// Enough for 2^18 records, where a quarter of those of each level is on the next.
 const LEVELS: usize = 9;
-type Links = [Option<Slot>; LEVELS];
+type Links = [Option<RecordId>; LEVELS];
 
 /// A record that has a place in an order.
 pub(super) trait Keyed {
@@ -42,7 +42,7 @@ pub(super) struct Path(Links);
 
 impl Path {
     /// The last record before the key.
-    pub(super) fn before(&self) -> Option<Slot> {
+    pub(super) fn before(&self) -> Option<RecordId> {
         self.0.first().copied().flatten()
     }
 }
@@ -81,41 +81,41 @@ impl<T: Keyed> SkipList<T> {
         self.nodes.reserve()
     }
 
-    pub(super) fn get(&self, slot: Slot) -> Option<&T> {
-        self.nodes.get(slot).map(|node| &node.value)
+    pub(super) fn get(&self, id: RecordId) -> Option<&T> {
+        self.nodes.get(id).map(|node| &node.value)
     }
 
-    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
-        self.nodes.get_mut(slot).map(|node| &mut node.value)
+    pub(super) fn get_mut(&mut self, id: RecordId) -> Option<&mut T> {
+        self.nodes.get_mut(id).map(|node| &mut node.value)
     }
 
     /// As [`Named::name`].
-    pub(super) fn name(&self, slot: Slot) -> Option<Ref> {
-        self.nodes.name(slot)
+    pub(super) fn name(&self, id: RecordId) -> Option<Ref> {
+        self.nodes.name(id)
     }
 
     /// As [`Named::find`].
-    pub(super) fn find(&self, name: Ref) -> Option<Slot> {
+    pub(super) fn find(&self, name: Ref) -> Option<RecordId> {
         self.nodes.find(name)
     }
 
     /// The first record at or behind a key.
-    pub(super) fn from(&self, key: T::Key) -> Option<Slot> {
+    pub(super) fn from(&self, key: T::Key) -> Option<RecordId> {
         self.behind(self.path(key).before())
     }
 
     /// The record behind another one; `None`: the first.
-    pub(super) fn behind(&self, slot: Option<Slot>) -> Option<Slot> {
-        self.on(slot, 0)
+    pub(super) fn behind(&self, id: Option<RecordId>) -> Option<RecordId> {
+        self.on(id, 0)
     }
 
     /// Whether the way to where a record was put in or taken out last is the way to a key.
     fn is_recent(&self, key: T::Key) -> bool {
-        let key_of = |slot| Some(self.nodes.get(slot)?.value.key());
+        let key_of = |id| Some(self.nodes.get(id)?.value.key());
         let before = self.recent.before();
         let behind = self.behind(before);
-        before.is_none_or(|slot| key_of(slot).is_some_and(|before| before < key))
-            && behind.is_none_or(|slot| key_of(slot).is_some_and(|behind| key <= behind))
+        before.is_none_or(|id| key_of(id).is_some_and(|before| before < key))
+            && behind.is_none_or(|id| key_of(id).is_some_and(|behind| key <= behind))
     }
 
     /// The way to a key.
@@ -150,63 +150,63 @@ impl<T: Keyed> SkipList<T> {
     }
 
     /// Adds a record, which [`SkipList::link`] puts in its place.
-    pub(super) fn insert(&mut self, value: T) -> Result<Slot, Exhausted> {
+    pub(super) fn insert(&mut self, value: T) -> Result<RecordId, Exhausted> {
         let next = [None; LEVELS];
         self.nodes.insert(SkipNode { value, next })
     }
 
     /// Drops a record that [`SkipList::unlink`] has taken out of the order.
-    pub(super) fn discard(&mut self, slot: Slot) {
-        self.nodes.discard(slot);
+    pub(super) fn discard(&mut self, id: RecordId) {
+        self.nodes.discard(id);
         if self.nodes.len() == 0 {
             self.levels = 0;
         }
     }
 
     /// Puts a record into the order, on the way to its key.
-    pub(super) fn link(&mut self, slot: Slot, path: &Path) {
+    pub(super) fn link(&mut self, id: RecordId, path: &Path) {
         let height = self.height();
         self.levels = self.levels.max(height);
         self.recent = *path;
         for (level, &before) in path.0.iter().enumerate().take(height) {
             let next = self.on(before, level);
-            self.set(Some(slot), level, next);
-            self.set(before, level, Some(slot));
+            self.set(Some(id), level, next);
+            self.set(before, level, Some(id));
         }
         // Behind the record.
         self.recent
             .0
             .iter_mut()
             .take(height)
-            .for_each(|place| *place = Some(slot));
+            .for_each(|place| *place = Some(id));
     }
 
     /// Takes a record out of the order, on the way to its key.
-    pub(super) fn unlink(&mut self, slot: Slot, path: &Path) {
+    pub(super) fn unlink(&mut self, id: RecordId, path: &Path) {
         for (level, &before) in path.0.iter().enumerate() {
             // A record of a level is on all levels below.
-            if self.on(before, level) != Some(slot) {
+            if self.on(before, level) != Some(id) {
                 break;
             }
-            let next = self.on(Some(slot), level);
+            let next = self.on(Some(id), level);
             self.set(before, level, next);
-            self.set(Some(slot), level, None);
+            self.set(Some(id), level, None);
         }
         self.recent = *path;
     }
 
     /// The record behind another one on a level.
-    fn on(&self, slot: Option<Slot>, level: usize) -> Option<Slot> {
-        let links = match slot {
-            Some(slot) => &self.nodes.get(slot)?.next,
+    fn on(&self, id: Option<RecordId>, level: usize) -> Option<RecordId> {
+        let links = match id {
+            Some(id) => &self.nodes.get(id)?.next,
             None => &self.first,
         };
         links.get(level).copied().flatten()
     }
 
-    fn set(&mut self, slot: Option<Slot>, level: usize, next: Option<Slot>) {
-        let links = match slot {
-            Some(slot) => self.nodes.get_mut(slot).map(|node| &mut node.next),
+    fn set(&mut self, id: Option<RecordId>, level: usize, next: Option<RecordId>) {
+        let links = match id {
+            Some(id) => self.nodes.get_mut(id).map(|node| &mut node.next),
             None => Some(&mut self.first),
         };
         if let Some(link) = links.and_then(|links| links.get_mut(level)) {
@@ -244,9 +244,9 @@ mod tests {
     fn all(order: &SkipList<u16>) -> Vec<u16> {
         let mut found = Vec::new();
         let mut at = order.behind(None);
-        while let Some(slot) = at {
-            found.push(*order.get(slot).unwrap());
-            at = order.behind(Some(slot));
+        while let Some(id) = at {
+            found.push(*order.get(id).unwrap());
+            at = order.behind(Some(id));
         }
         found
     }
@@ -262,24 +262,24 @@ mod tests {
             for (key, goes_in) in keys {
                 let path = order.path(key);
                 let here = order.behind(path.before());
-                let here = here.filter(|&slot| order.get(slot) == Some(&key));
+                let here = here.filter(|&id| order.get(id) == Some(&key));
                 prop_assert_eq!(here.is_some(), model.contains(&key));
                 match (here, goes_in) {
                     (None, true) => {
-                        let slot = order.insert(key).unwrap();
-                        order.link(slot, &path);
+                        let id = order.insert(key).unwrap();
+                        order.link(id, &path);
                         model.insert(key);
                     }
-                    (Some(slot), false) => {
-                        order.unlink(slot, &path);
-                        order.discard(slot);
-                        prop_assert!(order.get(slot).is_none());
+                    (Some(id), false) => {
+                        order.unlink(id, &path);
+                        order.discard(id);
+                        prop_assert!(order.get(id).is_none());
                         model.remove(&key);
                     }
                     _ => {}
                 }
                 prop_assert_eq!(order.len(), model.len());
-                let next = order.from(key).and_then(|slot| order.get(slot)).copied();
+                let next = order.from(key).and_then(|id| order.get(id)).copied();
                 prop_assert_eq!(next, model.range(key..).next().copied());
             }
             prop_assert_eq!(all(&order), model.into_iter().collect::<Vec<_>>());

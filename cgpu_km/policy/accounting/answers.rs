@@ -14,7 +14,7 @@ use crate::{
         accounting::Accounting,
         boost::Boost,
         event::RefusalCause,
-        slots::Slot, //
+        records::RecordId, //
     }, //
 };
 
@@ -39,8 +39,8 @@ impl Accounting {
         group: ObjectHandle,
         microseconds: u64,
     ) -> Result<(), RefusalCause> {
-        let slot = self.required(client, group, Kind::ChannelGroup)?;
-        if let Some(group) = self.forest.objects.get_mut(slot) {
+        let id = self.required(client, group, Kind::ChannelGroup)?;
+        if let Some(group) = self.forest.objects.get_mut(id) {
             group.ask(microseconds);
         }
         Ok(())
@@ -53,8 +53,8 @@ impl Accounting {
         client: ClientHandle,
         group: ObjectHandle,
     ) -> Result<u64, RefusalCause> {
-        let slot = self.required(client, group, Kind::ChannelGroup)?;
-        let group = self.forest.objects.get(slot);
+        let id = self.required(client, group, Kind::ChannelGroup)?;
+        let group = self.forest.objects.get(id);
         Ok(group.map_or(DEFAULT_TIMESLICE_US, |group| group.asked()))
     }
 
@@ -67,8 +67,8 @@ impl Accounting {
         subdevice: ObjectHandle,
         boost: Boost,
     ) -> Result<(), RefusalCause> {
-        let slot = self.required(client, subdevice, Kind::Subdevice)?;
-        self.forest.set_boost(slot, boost, &mut self.accounts);
+        let id = self.required(client, subdevice, Kind::Subdevice)?;
+        self.forest.set_boost(id, boost, &mut self.accounts);
         Ok(())
     }
 
@@ -79,8 +79,8 @@ impl Accounting {
         client: ClientHandle,
         doorbell: ObjectHandle,
     ) -> Result<(), RefusalCause> {
-        let slot = self.required(client, doorbell, Kind::UserMode)?;
-        if let Some(doorbell) = self.forest.objects.get_mut(slot) {
+        let id = self.required(client, doorbell, Kind::UserMode)?;
+        if let Some(doorbell) = self.forest.objects.get_mut(id) {
             doorbell.ask(1);
         }
         Ok(())
@@ -97,8 +97,8 @@ impl Accounting {
         data: ObjectHandle,
         now_s: u64,
     ) -> Result<(), RefusalCause> {
-        let slot = self.required(client, data, Kind::SharedData)?;
-        let data = self.forest.objects.get_mut(slot);
+        let id = self.required(client, data, Kind::SharedData)?;
+        let data = self.forest.objects.get_mut(id);
         let data = data.ok_or(RefusalCause::UnknownObject)?;
         let ledger = data
             .share
@@ -116,11 +116,11 @@ impl Accounting {
         client: ClientHandle,
         object: ObjectHandle,
         kind: Kind,
-    ) -> Result<Slot, RefusalCause> {
+    ) -> Result<RecordId, RefusalCause> {
         let found = self.forest.named(client, object)?;
         if found.object.kind != kind {
             return Err(RefusalCause::WrongClass);
         }
-        Ok(found.slot)
+        Ok(found.id)
     }
 }

@@ -27,7 +27,7 @@ use crate::{
         file_costs::places,
         forest::is_scheduled,
         ids::ShareId,
-        slots::Slot, //
+        records::RecordId, //
     },
     store::List,
     uapi::Limited, //
@@ -157,7 +157,7 @@ impl Accounting {
     fn put(
         &mut self,
         export: &DescriptorPlaces<'_>,
-        process: Slot,
+        process: RecordId,
         ticket: &mut ExportTicket,
     ) -> Result<(), RefusalCause> {
         for (place, object) in export.each() {
@@ -165,7 +165,7 @@ impl Accounting {
                 continue;
             };
             let found = self.forest.named(export.client, object)?;
-            let (slot, object) = (found.slot, found.object);
+            let (id, object) = (found.id, found.object);
             let kind = object.kind;
             let mut record = Export::new(export.file, place, object.class, kind);
             (record.page, record.share) = (object.page, object.share);
@@ -188,9 +188,9 @@ impl Accounting {
             ticket.exports.push(record)?;
             if is_scheduled(kind) {
                 // The importer may put it on the runlist.
-                self.forest.begin_schedule(slot)?;
+                self.forest.begin_schedule(id)?;
             }
-            if let Some(name) = self.forest.hold_name(slot) {
+            if let Some(name) = self.forest.hold_name(id) {
                 ticket.names.push(name)?;
             }
         }
@@ -229,7 +229,7 @@ impl Accounting {
         client: ClientHandle,
         parent: ObjectHandle,
         object: ObjectHandle,
-        from: Slot,
+        from: RecordId,
     ) -> Result<Ticket, RefusalCause> {
         let from = self.exports.get(from).ok_or(RefusalCause::UnknownObject)?;
         let likeness = Likeness {

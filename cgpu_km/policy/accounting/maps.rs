@@ -30,7 +30,7 @@ use crate::{
         },
         ledger::TablesRoom,
         paging::tables_of,
-        slots::Slot,
+        records::RecordId,
         span::{
             last_of,
             Span, //
@@ -52,7 +52,7 @@ impl Accounting {
             return Err(RefusalCause::NoMemoryOfIts);
         }
         let page = PageSize::dividing(map.base | map.length | map.offset).min(object.page);
-        let (root, memory) = (owner.root, memory.slot);
+        let (root, memory) = (owner.root, memory.id);
         let hold = self.accounts.share(object.hold, owner.process)?;
         let prepared = self.mappings.prepare(map.file, map.gpu, map.base, last);
         let splits = prepared.inspect_err(|_| self.release_hold(hold))?;
@@ -123,9 +123,9 @@ impl Accounting {
         }
         self.on_one_gpu(client, map.device, map.range)?;
         let (device, memory) = self.reachable(client, map.device, map.memory)?;
-        let range = self.forest.named(client, map.range)?.slot;
-        let can_reach = |slot: Slot, end: Option<u64>| {
-            let object = self.forest.objects.get(slot);
+        let range = self.forest.named(client, map.range)?.id;
+        let can_reach = |id: RecordId, end: Option<u64>| {
+            let object = self.forest.objects.get(id);
             object
                 .zip(end)
                 .is_some_and(|(object, end)| object.can_reach(end))
@@ -143,7 +143,7 @@ impl Accounting {
     }
 
     /// So many bytes are about to be mapped into a range, whose page tables may come with that.
-    fn grow_tables(&mut self, range: Slot, length: u64) -> Result<(), RefusalCause> {
+    fn grow_tables(&mut self, range: RecordId, length: u64) -> Result<(), RefusalCause> {
         let into = self.forest.objects.get(range).ok_or(Exhausted)?;
         let hold = into.hold.filter(|_| into.kind == Kind::VirtualMemory);
         let growing = hold.and_then(|hold| Some((hold, self.accounts.grows(hold)?)));
@@ -176,10 +176,10 @@ impl Accounting {
     /// or not, and has told so where no program could write it.
     pub fn end_rm_unmap(&mut self, ticket: RmMapTicket, whole: bool, done: bool) {
         let [_, _, range] = &ticket.names;
-        let slot = range.and_then(|range| self.forest.objects.find(range));
+        let id = range.and_then(|range| self.forest.objects.find(range));
         // One record less, or none more. Of a part it is not known what is left.
-        if let Some(slot) = slot.filter(|_| whole == done) {
-            self.uncount_mapping(slot);
+        if let Some(id) = id.filter(|_| whole == done) {
+            self.uncount_mapping(id);
         }
         self.end_named_map(ticket);
     }
@@ -236,7 +236,7 @@ impl Accounting {
         }
     }
 
-    pub(super) fn release_hold(&mut self, hold: Option<Slot>) {
+    pub(super) fn release_hold(&mut self, hold: Option<RecordId>) {
         if let Some(hold) = hold {
             self.accounts.release(hold);
         }

@@ -43,9 +43,9 @@ use crate::{
             CHANNEL,
             OTHER_GROUP, //
         },
-        slots::{
-            Ref,
-            Slot, //
+        records::{
+            RecordId,
+            Ref, //
         }, //
     },
     store::Exhausted, //
@@ -65,7 +65,7 @@ pub(super) struct Likeness {
     /// The GPU that the parent has to be of: the original's, but for a copy that may be on any.
     pub(super) share: Option<ShareId>,
     /// The original's hold on what both cost.
-    pub(super) hold: Option<Slot>,
+    pub(super) hold: Option<RecordId>,
 }
 
 impl Accounting {
@@ -93,12 +93,12 @@ impl Accounting {
             notes,
             ..
         } = ticket;
-        let slot = self.forest.objects.find(object);
-        if let Some(slot) = slot {
-            self.end(slot, done);
+        let id = self.forest.objects.find(object);
+        if let Some(id) = id {
+            self.end(id, done);
         }
         if let Some(notes) = notes {
-            self.forest.let_go(notes, slot);
+            self.forest.let_go(notes, id);
         }
         self.release_names(names);
     }
@@ -131,7 +131,7 @@ impl Accounting {
             share: from.share,
             hold: from.hold,
         };
-        let source = source.slot;
+        let source = source.id;
         self.begin_copy(client, parent, object, &likeness, [Some(source), None])
     }
 
@@ -146,7 +146,7 @@ impl Accounting {
         memory: ObjectHandle,
     ) -> Result<Ticket, RefusalCause> {
         let source = self.forest.named(alloc.client, memory)?;
-        let (source, from) = (source.slot, source.object);
+        let (source, from) = (source.id, source.object);
         let hold = from.hold.filter(|_| from.kind == Kind::VideoMemory);
         let hold = hold.ok_or(RefusalCause::WrongClass)?;
         if self.accounts.is_in_fabric(hold) {
@@ -170,7 +170,7 @@ impl Accounting {
             [Some(source), None],
         )?;
         let object = self.forest.objects.find(ticket.object);
-        let object = object.and_then(|slot| self.forest.objects.get(slot));
+        let object = object.and_then(|id| self.forest.objects.get(id));
         if let Some(hold) = object.and_then(|object| object.hold) {
             self.accounts.enter_fabric(hold);
         }
@@ -186,7 +186,7 @@ impl Accounting {
         parent: ObjectHandle,
         wanted: ObjectHandle,
         likeness: &Likeness,
-        named: [Option<Slot>; 2],
+        named: [Option<RecordId>; 2],
     ) -> Result<Ticket, RefusalCause> {
         let parent = self.forest.named(client, parent)?;
         if likeness.share != parent.object.share {
@@ -194,7 +194,7 @@ impl Accounting {
         }
         let mut object = parent.child(likeness.class, likeness.kind);
         let (root, process) = (parent.owner.root, parent.owner.process);
-        let parent = parent.slot;
+        let parent = parent.id;
         object.handle = self.new_handle(client, wanted)?;
         // (Of a boost there is nothing to be copied: a subdevice is not.)
         // A file that shows the original does not show the copy.
@@ -288,14 +288,12 @@ impl Accounting {
             self.forest.forget_free(unknown);
         }
         let objects = &self.forest.objects;
-        if let Some(slot) = object.and_then(|object| objects.find(object)) {
-            let here = objects
-                .get(slot)
-                .is_some_and(|o| o.life == ObjectLife::Here);
+        if let Some(id) = object.and_then(|object| objects.find(object)) {
+            let here = objects.get(id).is_some_and(|o| o.life == ObjectLife::Here);
             if freed && here && was_here {
-                self.forest.fell(slot, &mut self.accounts);
+                self.forest.fell(id, &mut self.accounts);
             } else {
-                self.forest.keep_mappings(slot);
+                self.forest.keep_mappings(id);
             }
         }
         self.release_names([object, client, None]);
@@ -324,9 +322,9 @@ impl Accounting {
             let planted = self.forest.plant_client(object, alloc.file, process);
             Ok(planted.inspect_err(|_| self.accounts.uncount(None, alloc.kind))?)
         });
-        let slot = planted.inspect_err(|_| self.accounts.processes.part(process))?;
+        let id = planted.inspect_err(|_| self.accounts.processes.part(process))?;
         Ok(Ticket {
-            object: self.forest.objects.name(slot).ok_or(Exhausted)?,
+            object: self.forest.objects.name(id).ok_or(Exhausted)?,
             handle: alloc.object,
             names: [None; 5],
             notes: None,
@@ -359,7 +357,7 @@ impl Accounting {
         let forest = &mut self.forest;
         let notes = forest.find(alloc.client, handle);
         let notes = notes.ok_or(RefusalCause::NoNotes)?;
-        let parent = forest.named(alloc.client, alloc.parent)?.slot;
+        let parent = forest.named(alloc.client, alloc.parent)?.id;
         if !forest.takes_notes(notes) || forest.device_of(notes) != forest.device_of(parent) {
             return Err(RefusalCause::NoNotes);
         }
@@ -427,11 +425,11 @@ impl Accounting {
             .filter(|above| alloc.kind == Kind::Channel && above.kind == Kind::ChannelGroup);
         let pool = group.and_then(|group| group.hold);
         let (root, process) = (parent.owner.root, parent.owner.process);
-        let parent = parent.slot;
+        let parent = parent.id;
         let mut uses = [None; 2];
-        for (slot, used) in uses.iter_mut().zip(alloc.uses) {
+        for (id, used) in uses.iter_mut().zip(alloc.uses) {
             let used = used.map(|used| self.on_one_gpu(alloc.client, alloc.parent, used));
-            *slot = used.transpose()?.map(|(_, used)| used);
+            *id = used.transpose()?.map(|(_, used)| used);
         }
         object.handle = self.new_handle(alloc.client, alloc.object)?;
         if has_size(alloc.kind) {
@@ -528,9 +526,9 @@ impl Accounting {
     fn plant(
         &mut self,
         object: Object,
-        root: Slot,
-        parent: Slot,
-        [source, first, second]: [Option<Slot>; 3],
+        root: RecordId,
+        parent: RecordId,
+        [source, first, second]: [Option<RecordId>; 3],
     ) -> Result<Ticket, RefusalCause> {
         let handle = object.handle;
         let (share, hold, kind) = (object.share, object.hold, object.kind);
@@ -540,7 +538,7 @@ impl Accounting {
             let planted = self.forest.plant(object, parent);
             Ok(planted.inspect_err(|_| self.accounts.uncount(share, kind))?)
         });
-        let slot = planted.inspect_err(|_| {
+        let id = planted.inspect_err(|_| {
             if let Some(hold) = hold {
                 self.accounts.release(hold);
             }
@@ -552,15 +550,15 @@ impl Accounting {
         let forest = &mut self.forest;
         let names = [Some(root), Some(parent), source, first, second];
         Ok(Ticket {
-            object: forest.objects.name(slot).ok_or(Exhausted)?,
+            object: forest.objects.name(id).ok_or(Exhausted)?,
             handle,
             names: names.map(|name| name.and_then(|name| forest.hold_name(name))),
             notes: None,
         })
     }
 
-    fn end(&mut self, slot: Slot, done: Option<AllocDone>) {
-        let Some(object) = self.forest.objects.get(slot) else {
+    fn end(&mut self, id: RecordId, done: Option<AllocDone>) {
+        let Some(object) = self.forest.objects.get(id) else {
             return;
         };
         match done {
@@ -568,12 +566,12 @@ impl Accounting {
                 if let Some(hold) = object.hold {
                     self.accounts.commit(hold, done.bytes);
                 }
-                self.forest.arrive(slot, done.object, &mut self.accounts);
+                self.forest.arrive(id, done.object, &mut self.accounts);
             }
             None => {
                 let kept = self.accounts.tables_of_range(object);
-                self.forest.detach(slot);
-                self.forest.uproot(slot, &mut self.accounts);
+                self.forest.detach(id);
+                self.forest.uproot(id, &mut self.accounts);
                 if let Some((share, tables)) = kept {
                     self.accounts.keep_tables(share, tables);
                 }

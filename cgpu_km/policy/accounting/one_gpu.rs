@@ -31,7 +31,7 @@ use crate::{
             RefusalCause,
             RmMapTicket, //
         },
-        slots::Slot, //
+        records::RecordId, //
     },
     uapi::Limited, //
 };
@@ -95,24 +95,24 @@ impl Accounting {
         if named.object.kind != Kind::PeerMemory {
             return Err(RefusalCause::WrongClass);
         }
-        let (peer_slot, share) = (named.slot, named.object.share);
+        let (peer_id, share) = (named.id, named.object.share);
         let space = match space {
             Some(space) => {
-                let (_, slot) = self.on_one_gpu(client, peer, space)?;
+                let (_, id) = self.on_one_gpu(client, peer, space)?;
                 if self.kind_of(client, space) != Some(Kind::VaSpace) {
                     return Err(RefusalCause::NoAddressSpace);
                 }
-                Some(slot)
+                Some(id)
             }
             None => None,
         };
         if !self.accounts.ledgers.count(share, Limited::Objects, 1) {
             return Err(RefusalCause::LimitReached(Limited::Objects));
         }
-        if let Some(peer) = self.forest.objects.get_mut(peer_slot) {
+        if let Some(peer) = self.forest.objects.get_mut(peer_id) {
             peer.ask(peer.records().saturating_add(1));
         }
-        Ok(self.name_map([Some(peer_slot), space, None]))
+        Ok(self.name_map([Some(peer_id), space, None]))
     }
 
     /// The driver has answered a call that [`Accounting::begin_named_map`],
@@ -122,9 +122,9 @@ impl Accounting {
     }
 
     /// Holds what a mapping names.
-    pub(super) fn name_map(&mut self, names: [Option<Slot>; 3]) -> RmMapTicket {
+    pub(super) fn name_map(&mut self, names: [Option<RecordId>; 3]) -> RmMapTicket {
         RmMapTicket {
-            names: names.map(|slot| self.forest.hold_name(slot?)),
+            names: names.map(|id| self.forest.hold_name(id?)),
         }
     }
 
@@ -134,13 +134,13 @@ impl Accounting {
         client: ClientHandle,
         device: ObjectHandle,
         memory: ObjectHandle,
-    ) -> Result<(Slot, Slot), RefusalCause> {
+    ) -> Result<(RecordId, RecordId), RefusalCause> {
         let host = self.kind_of(client, memory);
         if !matches!(host, Some(Kind::SystemMemory | Kind::OsDescriptor)) {
             return self.on_one_gpu(client, device, memory);
         }
-        let device = self.forest.named(client, device)?.slot;
-        Ok((device, self.forest.named(client, memory)?.slot))
+        let device = self.forest.named(client, device)?.id;
+        Ok((device, self.forest.named(client, memory)?.id))
     }
 
     /// Two objects that a call uses together; they are of one GPU.
@@ -149,11 +149,11 @@ impl Accounting {
         client: ClientHandle,
         one: ObjectHandle,
         other: ObjectHandle,
-    ) -> Result<(Slot, Slot), RefusalCause> {
+    ) -> Result<(RecordId, RecordId), RefusalCause> {
         let one = self.forest.named(client, one)?;
         let other = self.forest.named(client, other)?;
         if one.object.share == other.object.share {
-            Ok((one.slot, other.slot))
+            Ok((one.id, other.id))
         } else {
             Err(RefusalCause::OtherGpu)
         }

@@ -23,7 +23,7 @@ use crate::{
             Object,
             Preemption, //
         },
-        slots::Slot, //
+        records::RecordId, //
     }, //
 };
 
@@ -52,11 +52,11 @@ impl Accounting {
         client: ClientHandle,
         object: ObjectHandle,
     ) -> Result<(), RefusalCause> {
-        let slot = self.forest.find(client, object);
-        let slot = slot.ok_or(RefusalCause::UnknownObject)?;
-        let found = self.forest.objects.get(slot);
+        let id = self.forest.find(client, object);
+        let id = id.ok_or(RefusalCause::UnknownObject)?;
+        let found = self.forest.objects.get(id);
         if found.is_some_and(|found| is_scheduled(found.kind)) {
-            return self.forest.begin_schedule(slot);
+            return self.forest.begin_schedule(id);
         }
         Ok(())
     }
@@ -64,9 +64,9 @@ impl Accounting {
     /// A graphics object is about to be made on a channel of a share.
     pub(super) fn begin_graphics(
         &mut self,
-        channel: Slot,
+        channel: RecordId,
         share: Option<ShareId>,
-    ) -> Result<Slot, RefusalCause> {
+    ) -> Result<RecordId, RefusalCause> {
         let ledger = share.and_then(|share| self.accounts.ledgers.get(share));
         let capabilities = self.capabilities(ledger.map(|ledger| ledger.gpu()));
         self.forest
@@ -82,7 +82,7 @@ impl Accounting {
     pub(super) fn begin_channel_copy(
         &mut self,
         copy: &mut Object,
-        source: Option<Slot>,
+        source: Option<RecordId>,
     ) -> Result<(), RefusalCause> {
         copy.preemption = Preemption::AsMadeRuns;
         // An object from a descriptor was counted as running when it was put there.
@@ -97,7 +97,7 @@ impl Accounting {
     }
 
     /// The context of the graphics object that a ticket is for.
-    fn context_of(&self, ticket: &Ticket) -> Option<Slot> {
+    fn context_of(&self, ticket: &Ticket) -> Option<RecordId> {
         let objects = &self.forest.objects;
         let object = objects.get(objects.find(ticket.object)?)?;
         let [_, _, context, ..] = ticket.names;

@@ -15,7 +15,7 @@ use crate::{
             RefusalCause,
             RmMapTicket, //
         },
-        slots::Slot, //
+        records::RecordId, //
     },
     store::Exhausted, //
 };
@@ -78,9 +78,9 @@ impl Accounting {
             if !found.object.kind.is_memory() {
                 return Err(RefusalCause::NoMemoryOfIts);
             }
-            *named = Some(found.slot);
+            *named = Some(found.id);
         }
-        let slot = self.change_streams(client, profiler, |streams| {
+        let id = self.change_streams(client, profiler, |streams| {
             if !streams.is_made && streams.binding != 0 {
                 return Err(RefusalCause::UnmadeStream);
             }
@@ -89,7 +89,7 @@ impl Accounting {
         })?;
         let [records, count] = named;
         Ok(ProfilerTicket {
-            names: self.name_map([Some(slot), records, count]),
+            names: self.name_map([Some(id), records, count]),
             is_stream: true,
         })
     }
@@ -104,7 +104,7 @@ impl Accounting {
         client: ClientHandle,
         profiler: ObjectHandle,
     ) -> Result<ProfilerTicket, RefusalCause> {
-        let slot = self.change_streams(client, profiler, |streams| {
+        let id = self.change_streams(client, profiler, |streams| {
             if !streams.is_made && streams.unmade != 0 {
                 return Err(RefusalCause::UnmadeStream);
             }
@@ -112,7 +112,7 @@ impl Accounting {
             Ok(())
         })?;
         Ok(ProfilerTicket {
-            names: self.name_map([Some(slot), None, None]),
+            names: self.name_map([Some(id), None, None]),
             is_stream: false,
         })
     }
@@ -120,8 +120,8 @@ impl Accounting {
     /// The driver has answered. `is_ok`: it did for certain what it was asked.
     pub fn end_profiler_call(&mut self, ticket: ProfilerTicket, is_ok: bool) {
         let [profiler, ..] = ticket.names.names;
-        let slot = profiler.and_then(|profiler| self.forest.objects.find(profiler));
-        if let Some(object) = slot.and_then(|slot| self.forest.objects.get_mut(slot)) {
+        let id = profiler.and_then(|profiler| self.forest.objects.find(profiler));
+        if let Some(object) = id.and_then(|id| self.forest.objects.get_mut(id)) {
             let mut streams = Streams::of(object.asked());
             match (ticket.is_stream, is_ok) {
                 (true, true) => {
@@ -141,13 +141,13 @@ impl Accounting {
         client: ClientHandle,
         profiler: ObjectHandle,
         change: impl FnOnce(&mut Streams) -> Result<(), RefusalCause>,
-    ) -> Result<Slot, RefusalCause> {
-        let slot = self.required(client, profiler, Kind::Profiler)?;
-        let object = self.forest.objects.get_mut(slot);
+    ) -> Result<RecordId, RefusalCause> {
+        let id = self.required(client, profiler, Kind::Profiler)?;
+        let object = self.forest.objects.get_mut(id);
         let object = object.ok_or(RefusalCause::UnknownObject)?;
         let mut streams = Streams::of(object.asked());
         change(&mut streams)?;
         object.ask(streams.joined());
-        Ok(slot)
+        Ok(id)
     }
 }

@@ -36,7 +36,7 @@ impl Accounting {
         let channel = named
             .filter(|named| named.object.kind == Kind::Channel)
             .ok_or(RefusalCause::UnknownChannel)?;
-        let (channel, object) = (channel.slot, channel.object);
+        let (channel, object) = (channel.id, channel.object);
         let registered = self.registered(of.file, of.client, of.channel);
         if registered.is_some() {
             return Err(RefusalCause::ChannelRegistered);
@@ -48,7 +48,7 @@ impl Accounting {
         let names = [Some(root), Some(channel), None];
         Ok(RegisterTicket {
             registration,
-            names: names.map(|slot| self.forest.hold_name(slot?)),
+            names: names.map(|id| self.forest.hold_name(id?)),
         })
     }
 

@@ -25,7 +25,7 @@ use crate::{
         ids::FileId,
         ledgers::Ledgers,
         object::Object,
-        slots::Slot, //
+        records::RecordId, //
     },
     store::Exhausted,
     uapi::Limited, //
@@ -71,8 +71,8 @@ impl Accounting {
         part: (u64, u64),
     ) -> Result<bool, RefusalCause> {
         let found = self.forest.named(client, object)?;
-        let (slot, through_bar1) = (found.slot, found.object.is_through_bar1());
-        self.show(slot, file, part)?;
+        let (id, through_bar1) = (found.id, found.object.is_through_bar1());
+        self.show(id, file, part)?;
         Ok(through_bar1)
     }
 
@@ -85,59 +85,55 @@ impl Accounting {
 
     /// A file comes to show a part of an object, or shows it already: the driver may have refused
     /// it before. From now on it keeps host memory charged, and the driver has a record more.
-    fn show(&mut self, slot: Slot, file: FileId, part: (u64, u64)) -> Result<(), RefusalCause> {
-        self.count_mapping(slot)?;
-        let shown = self.show_part(slot, file, part);
-        shown.inspect_err(|_| self.uncount_mapping(slot))
+    fn show(&mut self, id: RecordId, file: FileId, part: (u64, u64)) -> Result<(), RefusalCause> {
+        self.count_mapping(id)?;
+        let shown = self.show_part(id, file, part);
+        shown.inspect_err(|_| self.uncount_mapping(id))
     }
 
     /// The driver is about to keep a record of a mapping with an object: of one for the processor
     /// with what is mapped (`refAddMapping()`, rs_resource.c), of one for the GPU with the range.
     /// It keeps that until it is unmapped or the object is gone, whatever becomes of files.
-    pub(super) fn count_mapping(&mut self, slot: Slot) -> Result<(), RefusalCause> {
-        let share = self.forest.objects.get(slot).ok_or(Exhausted)?.share;
-        self.forest.mapped.raise(slot)?;
+    pub(super) fn count_mapping(&mut self, id: RecordId) -> Result<(), RefusalCause> {
+        let share = self.forest.objects.get(id).ok_or(Exhausted)?.share;
+        self.forest.mapped.raise(id)?;
         let objects = Limited::Objects;
         if !self.accounts.ledgers.count(share, objects, 1) {
-            self.forest.mapped.lower(slot);
+            self.forest.mapped.lower(id);
             return Err(RefusalCause::LimitReached(objects));
         }
         Ok(())
     }
 
     /// The driver has one such record less, for certain.
-    pub(super) fn uncount_mapping(&mut self, slot: Slot) {
-        if !self.forest.mapped.lower(slot) {
+    pub(super) fn uncount_mapping(&mut self, id: RecordId) {
+        if !self.forest.mapped.lower(id) {
             return;
         }
-        let share = self
-            .forest
-            .objects
-            .get(slot)
-            .and_then(|object| object.share);
+        let share = self.forest.objects.get(id).and_then(|object| object.share);
         self.accounts.ledgers.uncount(share, Limited::Objects, 1);
     }
 
     /// The driver has unmapped a mapping of an object, and has told so where no program could write
     /// it. Before the call's ticket is handed back.
     pub fn unmapped_for_cpu(&mut self, ticket: &FreeTicket) {
-        let slot = ticket
+        let id = ticket
             .object
             .and_then(|object| self.forest.objects.find(object));
-        if let Some(slot) = slot {
-            self.uncount_mapping(slot);
+        if let Some(id) = id {
+            self.uncount_mapping(id);
         }
     }
 
     fn show_part(
         &mut self,
-        slot: Slot,
+        id: RecordId,
         file: FileId,
         part: (u64, u64),
     ) -> Result<(), RefusalCause> {
         let forest = &mut self.forest;
-        let can_be_shown = forest.can_be_shown(slot);
-        let object = forest.objects.get_mut(slot).filter(|_| can_be_shown);
+        let can_be_shown = forest.can_be_shown(id);
+        let object = forest.objects.get_mut(id).filter(|_| can_be_shown);
         let object = object.ok_or(RefusalCause::UnknownObject)?;
         if is_scheduled(object.kind) {
             // A channel also ends with its address space, of which the accounting knows nothing.
@@ -146,7 +142,7 @@ impl Accounting {
         let is_host = object.kind == Kind::SystemMemory && !forest.shown.shows(file);
         let hold = object.hold.filter(|_| is_host);
         let owner = object.owner.and_then(|owner| forest.clients.get(owner));
-        let bar1 = forest.shown.enter(file, slot)?;
+        let bar1 = forest.shown.enter(file, id)?;
         if let Some((hold, owner)) = hold.zip(owner) {
             let kept = self.mapped_hosts.reserve().and_then(|()| {
                 let kept = self.accounts.share(Some(hold), owner.process)?;
@@ -189,20 +185,20 @@ impl Accounting {
         client: ClientHandle,
         object: ObjectHandle,
     ) -> Result<bool, RefusalCause> {
-        let object = self.forest.named(client, object)?.slot;
+        let object = self.forest.named(client, object)?.id;
         Ok(self.forest.mapped.rename(object)?)
     }
 
     /// Whether mappings of an object may have names that its program gave them.
     pub fn has_renamed(&self, client: ClientHandle, object: ObjectHandle) -> bool {
         let found = self.forest.named(client, object);
-        found.is_ok_and(|found| self.forest.mapped.has_renamed(found.slot))
+        found.is_ok_and(|found| self.forest.mapped.has_renamed(found.id))
     }
 
     /// The driver is about to map a part of an object for the host's kernel. That takes BAR1, if it
     /// is video memory, and counts until the object is gone.
-    pub(super) fn take_bar1(&mut self, slot: Slot, part: (u64, u64)) -> Result<(), RefusalCause> {
-        let object = self.forest.objects.get_mut(slot);
+    pub(super) fn take_bar1(&mut self, id: RecordId, part: (u64, u64)) -> Result<(), RefusalCause> {
+        let object = self.forest.objects.get_mut(id);
         let object = object.ok_or(RefusalCause::UnknownObject)?;
         charge_bar1(&mut self.accounts.ledgers, object, part, 0).map(drop)
     }

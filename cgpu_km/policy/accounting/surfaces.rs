@@ -72,7 +72,7 @@ impl Accounting {
             return self.begin_object(alloc);
         };
         let surface = self.forest.named(alloc.client, surface)?;
-        let (source, from) = (surface.slot, surface.object);
+        let (source, from) = (surface.id, surface.object);
         if from.kind != Kind::SemaphoreSurface {
             return Err(RefusalCause::WrongClass);
         }
@@ -87,11 +87,11 @@ impl Accounting {
         };
         let notes = match notes {
             Some(notes) => {
-                let (_, slot) = self.on_one_gpu(alloc.client, alloc.parent, notes)?;
+                let (_, id) = self.on_one_gpu(alloc.client, alloc.parent, notes)?;
                 if self.kind_of(alloc.client, notes) != Some(Kind::SystemMemory) {
                     return Err(RefusalCause::NoHostMemory);
                 }
-                Some(slot)
+                Some(id)
             }
             None => None,
         };
@@ -118,7 +118,7 @@ impl Accounting {
         if named.object.kind != Kind::SemaphoreSurface {
             return Err(RefusalCause::WrongClass);
         }
-        let (slot, share) = (named.slot, named.object.share);
+        let (id, share) = (named.id, named.object.share);
         if binding == Binding::Made {
             if !self
                 .accounts
@@ -127,19 +127,19 @@ impl Accounting {
             {
                 return Err(RefusalCause::LimitReached(Limited::Objects));
             }
-            if let Some(surface) = self.forest.objects.get_mut(slot) {
+            if let Some(surface) = self.forest.objects.get_mut(id) {
                 surface.ask(surface.records().saturating_add(RECORDS));
             }
         }
-        Ok(self.name_map([Some(slot), None, None]))
+        Ok(self.name_map([Some(id), None, None]))
     }
 
     /// The driver has answered a call that [`Accounting::begin_bind`] agreed to. `is_bound`: the
     /// channel is bound now.
     pub fn end_bind(&mut self, ticket: RmMapTicket, is_bound: bool) {
         let [surface, ..] = ticket.names;
-        let slot = surface.and_then(|surface| self.forest.objects.find(surface));
-        let object = slot.and_then(|slot| self.forest.objects.get_mut(slot));
+        let id = surface.and_then(|surface| self.forest.objects.find(surface));
+        let object = id.and_then(|id| self.forest.objects.get_mut(id));
         // With the surface all its records are gone.
         let object = object.filter(|object| object.life == ObjectLife::Here);
         if let Some(object) = object.filter(|object| !is_bound && object.records() >= RECORDS) {

@@ -19,13 +19,13 @@ use crate::{
             Object,
             ObjectLife, //
         },
-        slots::Slot, //
+        records::RecordId, //
     }, //
 };
 
 /// An object that a call names.
 pub(in crate::policy) struct NamedObject<'a> {
-    pub(in crate::policy) slot: Slot,
+    pub(in crate::policy) id: RecordId,
     pub(in crate::policy) object: &'a Object,
     pub(in crate::policy) owner: &'a Client,
 }
@@ -46,9 +46,9 @@ impl Forest {
         &self,
         client: ClientHandle,
         handle: ObjectHandle,
-    ) -> Option<Slot> {
-        let slot = self.by_handle.get(key_of(client, handle))?;
-        (self.objects.get(slot)?.life == ObjectLife::Here).then_some(slot)
+    ) -> Option<RecordId> {
+        let id = self.by_handle.get(key_of(client, handle))?;
+        (self.objects.get(id)?.life == ObjectLife::Here).then_some(id)
     }
 
     /// The object of a handle that the driver has, or that it is being asked for.
@@ -56,13 +56,13 @@ impl Forest {
         &self,
         client: ClientHandle,
         handle: ObjectHandle,
-    ) -> Option<Slot> {
-        let slot = self.by_handle.get(key_of(client, handle))?;
-        (self.objects.get(slot)?.life != ObjectLife::Gone).then_some(slot)
+    ) -> Option<RecordId> {
+        let id = self.by_handle.get(key_of(client, handle))?;
+        (self.objects.get(id)?.life != ObjectLife::Gone).then_some(id)
     }
 
     /// The object that stands for a client.
-    pub(in crate::policy) fn find_root(&self, client: ClientHandle) -> Option<Slot> {
+    pub(in crate::policy) fn find_root(&self, client: ClientHandle) -> Option<RecordId> {
         self.find(client, ObjectHandle(client.0))
     }
 
@@ -73,7 +73,7 @@ impl Forest {
 
     /// The record of the client that an object is of.
     #[inline]
-    pub(in crate::policy) fn record_of(&self, object: Slot) -> Option<&Client> {
+    pub(in crate::policy) fn record_of(&self, object: RecordId) -> Option<&Client> {
         self.clients.get(self.objects.get(object)?.owner?)
     }
 
@@ -88,14 +88,10 @@ impl Forest {
         client: ClientHandle,
         handle: ObjectHandle,
     ) -> Result<NamedObject<'_>, RefusalCause> {
-        let found = self.find(client, handle).and_then(|slot| {
-            let object = self.objects.get(slot)?;
+        let found = self.find(client, handle).and_then(|id| {
+            let object = self.objects.get(id)?;
             let owner = self.clients.get(object.owner?)?;
-            Some(NamedObject {
-                slot,
-                object,
-                owner,
-            })
+            Some(NamedObject { id, object, owner })
         });
         match found {
             Some(found) => Ok(found),

@@ -7,7 +7,7 @@ use crate::{
     policy::{
         count::lower,
         object::ObjectLife,
-        slots::Slot,
+        records::RecordId,
         steps::step, //
     },
     store::Exhausted, //
@@ -15,13 +15,13 @@ use crate::{
 
 impl Forest {
     /// The device that an object is or is below of.
-    pub(in crate::policy) fn device_of(&self, slot: Slot) -> Option<Slot> {
-        let mut at = Some(slot);
-        while let Some(slot) = at {
+    pub(in crate::policy) fn device_of(&self, id: RecordId) -> Option<RecordId> {
+        let mut at = Some(id);
+        while let Some(id) = at {
             step();
-            let object = self.objects.get(slot)?;
+            let object = self.objects.get(id)?;
             if object.kind == Kind::Device {
-                return Some(slot);
+                return Some(id);
             }
             at = object.parent;
         }
@@ -30,8 +30,8 @@ impl Forest {
 
     /// Whether the driver can note the errors of a channel there: memory, or a context for DMA over
     /// it. (Over a range of addresses the driver makes another range in its place.)
-    pub(in crate::policy) fn takes_notes(&self, slot: Slot) -> bool {
-        let Some(object) = self.objects.get(slot) else {
+    pub(in crate::policy) fn takes_notes(&self, id: RecordId) -> bool {
+        let Some(object) = self.objects.get(id) else {
             return false;
         };
         let above = object.parent.and_then(|above| self.objects.get(above));
@@ -46,12 +46,12 @@ impl Forest {
     }
 
     /// Keeps an object, and so all above it, until [`Forest::let_go`]. `None`: it is being freed.
-    pub(in crate::policy) fn keep(&mut self, slot: Slot) -> Result<Option<Slot>, Exhausted> {
-        if !self.can_be_shown(slot) {
+    pub(in crate::policy) fn keep(&mut self, id: RecordId) -> Result<Option<RecordId>, Exhausted> {
+        if !self.can_be_shown(id) {
             return Ok(None);
         }
         self.errors.promise()?;
-        let kept = self.kept.insert(slot);
+        let kept = self.kept.insert(id);
         if kept.is_err() {
             self.errors.forget_promise();
         }
@@ -60,10 +60,10 @@ impl Forest {
 
     /// The call that kept an object is over. If it has made its channel, the channel's errors go
     /// there until the channel is gone.
-    pub(in crate::policy) fn let_go(&mut self, kept: Slot, channel: Option<Slot>) {
+    pub(in crate::policy) fn let_go(&mut self, kept: RecordId, channel: Option<RecordId>) {
         let notes = self.kept.remove(kept);
-        let is_here = |slot: &Slot| {
-            let object = self.objects.get(*slot);
+        let is_here = |id: &RecordId| {
+            let object = self.objects.get(*id);
             object.is_some_and(|object| object.life == ObjectLife::Here)
         };
         let channel = channel.filter(is_here);
@@ -77,7 +77,7 @@ impl Forest {
     }
 
     /// A channel is gone.
-    pub(super) fn forget_errors(&mut self, channel: Slot) {
+    pub(super) fn forget_errors(&mut self, channel: RecordId) {
         let Some(notes) = self.errors.get(key(channel)) else {
             return;
         };
@@ -90,7 +90,7 @@ impl Forest {
 
     /// Whether the errors of a channel go to an object or one below it, and the channel stays when
     /// that is freed.
-    pub(in crate::policy) fn takes_errors(&self, top: Slot) -> bool {
+    pub(in crate::policy) fn takes_errors(&self, top: RecordId) -> bool {
         let kind = self.objects.get(top).map(|object| object.kind);
         // A channel and what it names are below the same device. With that the driver frees all
         // channels before all memory (rmclientPostProcessPendingFreeList_IMPL(), client.c).
@@ -107,12 +107,12 @@ impl Forest {
     }
 
     /// Whether a call in flight keeps an object, or one below it.
-    pub(in crate::policy) fn is_kept(&self, slot: Slot) -> bool {
-        self.kept.iter().any(|kept| self.is_below(*kept, slot))
+    pub(in crate::policy) fn is_kept(&self, id: RecordId) -> bool {
+        self.kept.iter().any(|kept| self.is_below(*kept, id))
     }
 }
 
 /// The key of a channel in [`Forest::errors`].
-fn key(channel: Slot) -> u64 {
+fn key(channel: RecordId) -> u64 {
     u64::from(channel.number().get())
 }

@@ -29,7 +29,7 @@ use crate::{
             ObjectLife,
             Preemption, //
         },
-        slots::Slot,
+        records::RecordId,
         steps::step, //
     },
     store::Exhausted, //
@@ -45,7 +45,7 @@ impl Forest {
     }
 
     /// The object that shares a context with a channel: its group, or itself if it is in none.
-    pub(in crate::policy) fn context_of(&self, channel: Slot) -> Slot {
+    pub(in crate::policy) fn context_of(&self, channel: RecordId) -> RecordId {
         let is_group = |object: &Object| object.kind == Kind::ChannelGroup;
         let parent = self.objects.get(channel).and_then(|channel| channel.parent);
         let group = parent.filter(|&parent| self.objects.get(parent).is_some_and(is_group));
@@ -55,27 +55,27 @@ impl Forest {
     /// A graphics object is about to be made on a channel. Gives what its context belongs to.
     pub(in crate::policy) fn begin_graphics(
         &mut self,
-        channel: Slot,
+        channel: RecordId,
         may_run: bool,
-    ) -> Result<Slot, RefusalCause> {
-        let slot = self.context_of(channel);
+    ) -> Result<RecordId, RefusalCause> {
+        let id = self.context_of(channel);
         let subdevice = self.subdevice_of(channel);
-        let context = self.objects.get_mut(slot);
+        let context = self.objects.get_mut(id);
         let context = context.ok_or(RefusalCause::UnknownObject)?;
         match context.preemption {
-            Preemption::AnyTime | Preemption::AnyTimeRuns => Ok(slot),
+            Preemption::AnyTime | Preemption::AnyTimeRuns => Ok(id),
             Preemption::BeingSet => Err(RefusalCause::PreemptionBeingSet),
             Preemption::AsMadeRuns if !may_run => Err(RefusalCause::RunsAlready),
             Preemption::AsMade | Preemption::AsMadeRuns => {
                 subdevice.ok_or(RefusalCause::NoSubdevice)?;
                 context.preemption = Preemption::BeingSet;
-                Ok(slot)
+                Ok(id)
             }
         }
     }
 
     /// The control by which the mode of a context is to be set; `None`: it is set.
-    pub(in crate::policy) fn preemption_order(&self, context: Slot) -> Option<PreemptionOrder> {
+    pub(in crate::policy) fn preemption_order(&self, context: RecordId) -> Option<PreemptionOrder> {
         let object = self.objects.get(context)?;
         let subdevice = self.objects.get(self.subdevice_of(context)?)?;
         let is_due = object.preemption == Preemption::BeingSet;
@@ -86,7 +86,7 @@ impl Forest {
     }
 
     /// The call that [`Forest::begin_graphics`] agreed to is over.
-    pub(in crate::policy) fn end_graphics(&mut self, context: Slot, preemption: Preemption) {
+    pub(in crate::policy) fn end_graphics(&mut self, context: RecordId, preemption: Preemption) {
         if let Some(context) = self.objects.get_mut(context) {
             if context.preemption == Preemption::BeingSet {
                 context.preemption = preemption;
@@ -96,7 +96,7 @@ impl Forest {
 
     /// A channel or graphics object is about to go, or has gone, and the context may go with it:
     /// its mode is to be set anew.
-    pub(in crate::policy) fn forget_preemption(&mut self, going: Slot) {
+    pub(in crate::policy) fn forget_preemption(&mut self, going: RecordId) {
         let Some(object) = self.objects.get(going) else {
             return;
         };
@@ -116,7 +116,10 @@ impl Forest {
     }
 
     /// A channel or a group of channels is about to be put on the runlist.
-    pub(in crate::policy) fn begin_schedule(&mut self, channel: Slot) -> Result<(), RefusalCause> {
+    pub(in crate::policy) fn begin_schedule(
+        &mut self,
+        channel: RecordId,
+    ) -> Result<(), RefusalCause> {
         let context = self.context_of(channel);
         let context = self.objects.get_mut(context);
         let context = context.ok_or(RefusalCause::UnknownObject)?;
@@ -130,18 +133,18 @@ impl Forest {
 
     /// The subdevice of the device that an object is below of. The driver allows one
     /// (`subdeviceConstruct_IMPL()` in subdevice.c).
-    fn subdevice_of(&self, slot: Slot) -> Option<Slot> {
-        let mut device = self.objects.get(slot)?;
+    fn subdevice_of(&self, id: RecordId) -> Option<RecordId> {
+        let mut device = self.objects.get(id)?;
         while device.kind != Kind::Device {
             step();
             device = self.objects.get(device.parent?)?;
         }
         let mut child = device.child;
-        while let Some(slot) = child {
+        while let Some(id) = child {
             step();
-            let object = self.objects.get(slot)?;
+            let object = self.objects.get(id)?;
             if object.kind == Kind::Subdevice && object.life == ObjectLife::Here {
-                return Some(slot);
+                return Some(id);
             }
             child = object.next;
         }

@@ -16,7 +16,7 @@ use crate::{
     policy::{
         count::lower,
         event::RefusalCause,
-        slots::Slot, //
+        records::RecordId, //
     }, //
 };
 
@@ -28,7 +28,7 @@ impl Forest {
         &mut self,
         own: ClientHandle,
         shared: ClientHandle,
-    ) -> Result<Slot, RefusalCause> {
+    ) -> Result<RecordId, RefusalCause> {
         let (user, used) = (self.owner(own)?, self.owner(shared)?);
         let root = used.root;
         let is_step = user.file == used.file && user.users == 0 && used.shares == 0;
@@ -45,7 +45,7 @@ impl Forest {
     }
 
     /// A device that is about to be asked for uses the addresses of a client, until it is gone.
-    pub(in crate::policy) fn share(&mut self, device: Slot, root: Slot) {
+    pub(in crate::policy) fn share(&mut self, device: RecordId, root: RecordId) {
         self.shared.insert_promised(key(device), root);
         self.count_share(device, root, |count| count.saturating_add(1));
         if let Some(root) = self.objects.get_mut(root) {
@@ -54,7 +54,7 @@ impl Forest {
     }
 
     /// A device is about to go.
-    pub(super) fn forget_share(&mut self, device: Slot) {
+    pub(super) fn forget_share(&mut self, device: RecordId) {
         let Some(root) = self.shared.get(key(device)) else {
             return;
         };
@@ -68,8 +68,8 @@ impl Forest {
 
     /// Counts a device, in its own client and in the one whose addresses it uses, where they are
     /// still there.
-    fn count_share(&mut self, device: Slot, root: Slot, count: impl Fn(u32) -> u32) {
-        let owner_of = |slot| self.objects.get(slot).and_then(|object| object.owner);
+    fn count_share(&mut self, device: RecordId, root: RecordId, count: impl Fn(u32) -> u32) {
+        let owner_of = |id| self.objects.get(id).and_then(|object| object.owner);
         let (user, used) = (owner_of(device), owner_of(root));
         if let Some(user) = user.and_then(|user| self.clients.get_mut(user)) {
             user.shares = count(user.shares);
@@ -80,13 +80,13 @@ impl Forest {
     }
 
     /// Whether an object stands for a client whose addresses a device of another one uses.
-    pub(in crate::policy) fn is_shared_with(&self, slot: Slot) -> bool {
-        let client = self.record_of(slot);
-        client.is_some_and(|client| client.root == slot && client.users > 0)
+    pub(in crate::policy) fn is_shared_with(&self, id: RecordId) -> bool {
+        let client = self.record_of(id);
+        client.is_some_and(|client| client.root == id && client.users > 0)
     }
 }
 
 /// The key of a device in [`Forest::shared`].
-fn key(device: Slot) -> u64 {
+fn key(device: RecordId) -> u64 {
     u64::from(device.number().get())
 }

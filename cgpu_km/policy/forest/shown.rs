@@ -14,7 +14,7 @@ use crate::{
             Object,
             ObjectLife, //
         },
-        slots::Slot,
+        records::RecordId,
         steps::step, //
     },
     store::Exhausted, //
@@ -22,9 +22,9 @@ use crate::{
 
 impl Forest {
     /// Whether nothing that ends an object's mappings is in flight, for it or anything above it.
-    pub(in crate::policy) fn can_be_shown(&self, slot: Slot) -> bool {
+    pub(in crate::policy) fn can_be_shown(&self, id: RecordId) -> bool {
         let above = |object: &Object| object.parent;
-        let mut at = Some(slot);
+        let mut at = Some(id);
         while let Some(object) = at.and_then(|at| self.objects.get(at)) {
             step();
             let key = object.key();
@@ -41,19 +41,19 @@ impl Forest {
         &mut self,
         client: ClientHandle,
         object: ObjectHandle,
-    ) -> Result<Slot, Exhausted> {
+    ) -> Result<RecordId, Exhausted> {
         self.freeing.insert(key_of(client, object))
     }
 
     /// That free is over.
-    pub(in crate::policy) fn forget_free(&mut self, noted: Slot) {
+    pub(in crate::policy) fn forget_free(&mut self, noted: RecordId) {
         self.freeing.remove(noted);
     }
 
     /// The mappings of an object and of all below it are about to end, until
     /// [`Forest::keep_mappings`]. Whether the driver has the object.
-    pub(in crate::policy) fn end_mappings(&mut self, slot: Slot) -> bool {
-        let Some(object) = self.objects.get_mut(slot) else {
+    pub(in crate::policy) fn end_mappings(&mut self, id: RecordId) -> bool {
+        let Some(object) = self.objects.get_mut(id) else {
             return false;
         };
         object.ending = object.ending.saturating_add(1);
@@ -61,8 +61,8 @@ impl Forest {
     }
 
     /// The call that [`Forest::end_mappings`] was for is over, and the object is still there.
-    pub(in crate::policy) fn keep_mappings(&mut self, slot: Slot) {
-        if let Some(object) = self.objects.get_mut(slot) {
+    pub(in crate::policy) fn keep_mappings(&mut self, id: RecordId) {
+        if let Some(object) = self.objects.get_mut(id) {
             if object.ending != u8::MAX {
                 object.ending = object.ending.saturating_sub(1);
             }
@@ -71,7 +71,7 @@ impl Forest {
 
     /// A file that shows `top` or an object below it. `at` is where to go on: 0 at first. The
     /// record of the file that was found before may have been removed since.
-    pub(in crate::policy) fn next_shown(&self, top: Slot, at: &mut usize) -> Option<FileId> {
+    pub(in crate::policy) fn next_shown(&self, top: RecordId, at: &mut usize) -> Option<FileId> {
         if self.shown.is_empty() {
             return None;
         }
@@ -83,14 +83,14 @@ impl Forest {
     }
 
     /// Whether an object is `top` or hangs from it.
-    pub(in crate::policy) fn is_below(&self, object: Slot, top: Slot) -> bool {
+    pub(in crate::policy) fn is_below(&self, object: RecordId, top: RecordId) -> bool {
         let mut at = Some(object);
-        while let Some(slot) = at {
+        while let Some(id) = at {
             step();
-            if slot == top {
+            if id == top {
                 return true;
             }
-            at = self.objects.get(slot).and_then(|object| object.parent);
+            at = self.objects.get(id).and_then(|object| object.parent);
         }
         false
     }
@@ -108,7 +108,7 @@ impl Forest {
     /// A file that shows an object of one of the clients of `file`. `at` as in
     /// [`Forest::next_shown`].
     pub(in crate::policy) fn next_shown_of(&self, file: FileId, at: &mut usize) -> Option<FileId> {
-        let client = |object: Slot| self.clients.get(self.objects.get(object)?.owner?);
+        let client = |object: RecordId| self.clients.get(self.objects.get(object)?.owner?);
         self.shown.next(at, |object| {
             step();
             client(object).is_some_and(|client| client.file == file)

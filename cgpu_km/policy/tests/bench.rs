@@ -254,8 +254,8 @@ fn main() {
             // The least of a few runs: what else the machine does only adds.
             let mut least = kind(count);
             for _ in 0..if count < 100_000 { 8 } else { 2 } {
-                for (slot, (_, time)) in least.iter_mut().zip(kind(count)) {
-                    slot.1 = slot.1.min(time);
+                for (id, (_, time)) in least.iter_mut().zip(kind(count)) {
+                    id.1 = id.1.min(time);
                 }
             }
             if first.is_empty() {

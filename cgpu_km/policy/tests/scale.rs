@@ -5,7 +5,7 @@ use super::{
     super::{
         charge::Accounts,
         object::Object,
-        slots::Named, //
+        records::Named, //
     },
     *, //
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A hash table from 64-bit keys to places of records.
+//! A hash table from 64-bit keys to records, by their numbers.
 //!
 //! Open addressing with linear probing. Taking a key out moves the keys behind it back, so that no
 //! marks of former keys pile up. Room can be promised ahead, since what the driver has done can no
@@ -8,7 +8,7 @@
 use crate::{
     policy::{
         count::lower,
-        slots::Slot,
+        records::RecordId,
         steps::step, //
     },
     store::{
@@ -35,7 +35,7 @@ const SMALLEST: usize = 16;
 
 /// The table. When the last key and the last promise go, the memory goes with them.
 #[derive(Debug)]
-pub(super) struct SlotTable {
+pub(super) struct RecordTable {
     /// Empty, or a power of two of which at most three quarters are taken or promised.
     entries: List<TableEntry>,
     taken: usize,
@@ -43,7 +43,7 @@ pub(super) struct SlotTable {
     seed: u64,
 }
 
-impl SlotTable {
+impl RecordTable {
     /// An empty table. A program that knows the seed could choose keys that collide.
     pub(super) const fn new(seed: u64) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl SlotTable {
         Ok(())
     }
 
-    /// Keeps room for one key that will come later, by [`SlotTable::insert_promised`].
+    /// Keeps room for one key that will come later, by [`RecordTable::insert_promised`].
     pub(super) fn promise(&mut self) -> Result<(), Exhausted> {
         self.reserve()?;
         self.promised += 1;
@@ -86,7 +86,7 @@ impl SlotTable {
     }
 
     /// Adds a key that is not in the table yet.
-    pub(super) fn insert(&mut self, key: u64, value: Slot) -> Result<(), Exhausted> {
+    pub(super) fn insert(&mut self, key: u64, value: RecordId) -> Result<(), Exhausted> {
         self.reserve()?;
         self.place(TableEntry {
             key,
@@ -97,7 +97,7 @@ impl SlotTable {
     }
 
     /// Adds a key that is not in the table yet, into the room of one promise.
-    pub(super) fn insert_promised(&mut self, key: u64, value: Slot) {
+    pub(super) fn insert_promised(&mut self, key: u64, value: RecordId) {
         lower(&mut self.promised, 1);
         self.place(TableEntry {
             key,
@@ -106,19 +106,19 @@ impl SlotTable {
         self.taken += 1;
     }
 
-    pub(super) fn get(&self, key: u64) -> Option<Slot> {
+    pub(super) fn get(&self, key: u64) -> Option<RecordId> {
         let (_, value) = self.look_up(key)?;
         Some(value)
     }
 
     /// The values of all keys, in no order.
-    pub(super) fn values(&self) -> impl Iterator<Item = Slot> + '_ {
+    pub(super) fn values(&self) -> impl Iterator<Item = RecordId> + '_ {
         let values = self.entries.iter().filter_map(|entry| entry.value);
-        values.map(Slot::from).inspect(|_| step())
+        values.map(RecordId::from).inspect(|_| step())
     }
 
     /// Gives a key that is in the table another value.
-    pub(super) fn set(&mut self, key: u64, value: Slot) {
+    pub(super) fn set(&mut self, key: u64, value: RecordId) {
         if let Some((index, _)) = self.look_up(key) {
             if let Some(entry) = self.entries.get_mut(index) {
                 entry.value = Some(value.number());
@@ -159,7 +159,7 @@ impl SlotTable {
         }
     }
 
-    fn look_up(&self, key: u64) -> Option<(usize, Slot)> {
+    fn look_up(&self, key: u64) -> Option<(usize, RecordId)> {
         if self.entries.is_empty() {
             return None;
         }
@@ -169,7 +169,7 @@ impl SlotTable {
             let entry = self.entries.get(index)?;
             let value = entry.value?;
             if entry.key == key {
-                return Some((index, Slot::from(value)));
+                return Some((index, RecordId::from(value)));
             }
             index = self.after(index);
         }
@@ -226,16 +226,16 @@ impl SlotTable {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::slots::Slots,
+        super::records::Records,
         *, //
     };
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
     /// As many places as the tests need.
-    fn places(count: usize) -> Vec<Slot> {
-        let mut slots = Slots::new();
-        (0..count).map(|_| slots.insert(()).unwrap()).collect()
+    fn places(count: usize) -> Vec<RecordId> {
+        let mut records = Records::new();
+        (0..count).map(|_| records.insert(()).unwrap()).collect()
     }
 
     proptest! {
@@ -250,7 +250,7 @@ mod tests {
             steps in proptest::collection::vec((0..64u64, 0..8usize, 0..5u8), 0..400)
         ) {
             let places = places(8);
-            let mut table = SlotTable::new(seed);
+            let mut table = RecordTable::new(seed);
             let mut map = BTreeMap::new();
             let mut promised = 0;
             for (key, place, what) in steps {
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn keys_that_are_taken_out_leave_no_trace() {
         let place = places(1)[0];
-        let mut table = SlotTable::new(0);
+        let mut table = RecordTable::new(0);
         table.insert(0, place).unwrap();
         // A thousand different keys at a place: marks of them would fill the table.
         for key in 1..1000 {

@@ -10,11 +10,12 @@ use crate::{
 };
 use core::num::NonZeroU32;
 
-/// The place of a record, counted from 1 so that an optional one takes no more room.
+/// The number of a record: that of its place, counted from 1. So an optional one takes no more
+/// room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slot(NonZeroU32);
+pub(super) struct RecordId(NonZeroU32);
 
-impl Slot {
+impl RecordId {
     fn from_index(index: usize) -> Option<Self> {
         let number = u32::try_from(index).ok()?.checked_add(1)?;
         let number = NonZeroU32::new(number).filter(|number| number.get() < MARK)?;
@@ -32,7 +33,7 @@ impl Slot {
     }
 }
 
-impl From<NonZeroU32> for Slot {
+impl From<NonZeroU32> for RecordId {
     fn from(number: NonZeroU32) -> Self {
         Self(number)
     }
@@ -46,13 +47,13 @@ const MARK: u32 = 1 << 31;
 pub(super) struct Marked(NonZeroU32);
 
 impl Marked {
-    pub(super) fn new(slot: Slot, mark: bool) -> Self {
-        Self(slot.0 | if mark { MARK } else { 0 })
+    pub(super) fn new(id: RecordId, mark: bool) -> Self {
+        Self(id.0 | if mark { MARK } else { 0 })
     }
 
-    pub(super) fn slot(self) -> Slot {
+    pub(super) fn id(self) -> RecordId {
         // The rest is the number of a place, and so not 0.
-        Slot(NonZeroU32::new(self.0.get() & !MARK).unwrap_or(NonZeroU32::MIN))
+        RecordId(NonZeroU32::new(self.0.get() & !MARK).unwrap_or(NonZeroU32::MIN))
     }
 
     pub(super) fn is_marked(self) -> bool {
@@ -64,25 +65,25 @@ impl Marked {
 /// nothing, also after another record has taken the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ref {
-    slot: Slot,
+    id: RecordId,
     serial: u64,
 }
 
 #[derive(Debug)]
 enum Body<T> {
-    Vacant { next: Option<Slot> },
+    Vacant { next: Option<RecordId> },
     Taken(T),
 }
 
 /// The records. When the last one goes, the memory goes with it.
 #[derive(Debug)]
-pub(super) struct Slots<T> {
+pub(super) struct Records<T> {
     bodies: List<Body<T>>,
-    vacant: Option<Slot>,
+    vacant: Option<RecordId>,
     taken: usize,
 }
 
-impl<T> Slots<T> {
+impl<T> Records<T> {
     pub(super) const fn new() -> Self {
         Self {
             bodies: List::new(),
@@ -96,49 +97,49 @@ impl<T> Slots<T> {
         self.taken
     }
 
-    /// Makes room, so that the next [`Slots::insert`] cannot fail.
+    /// Makes room, so that the next [`Records::insert`] cannot fail.
     pub(super) fn reserve(&mut self) -> Result<(), Exhausted> {
         match self.vacant {
             Some(_) => Ok(()),
             None => {
-                Slot::from_index(self.bodies.len()).ok_or(Exhausted)?;
+                RecordId::from_index(self.bodies.len()).ok_or(Exhausted)?;
                 self.bodies.reserve(1)
             }
         }
     }
 
     /// Adds a record.
-    pub(super) fn insert(&mut self, value: T) -> Result<Slot, Exhausted> {
+    pub(super) fn insert(&mut self, value: T) -> Result<RecordId, Exhausted> {
         let taken = Body::Taken(value);
-        let vacant = self.vacant.and_then(|slot| {
-            let body = self.bodies.get_mut(slot.index())?;
-            Some((slot, body))
+        let vacant = self.vacant.and_then(|id| {
+            let body = self.bodies.get_mut(id.index())?;
+            Some((id, body))
         });
-        let slot = match vacant {
-            Some((slot, body)) => {
+        let id = match vacant {
+            Some((id, body)) => {
                 if let Body::Vacant { next } = *body {
                     self.vacant = next;
                 }
                 *body = taken;
-                slot
+                id
             }
             None => {
-                let slot = Slot::from_index(self.bodies.len()).ok_or(Exhausted)?;
+                let id = RecordId::from_index(self.bodies.len()).ok_or(Exhausted)?;
                 self.bodies.push(taken)?;
-                slot
+                id
             }
         };
         self.taken += 1;
-        Ok(slot)
+        Ok(id)
     }
 
     /// Takes a record out.
-    pub(super) fn remove(&mut self, slot: Slot) -> Option<T> {
-        let body = self.bodies.get_mut(slot.index())?;
+    pub(super) fn remove(&mut self, id: RecordId) -> Option<T> {
+        let body = self.bodies.get_mut(id.index())?;
         let next = self.vacant;
         match core::mem::replace(body, Body::Vacant { next }) {
             Body::Taken(value) => {
-                self.vacated(slot);
+                self.vacated(id);
                 Some(value)
             }
             vacant => {
@@ -149,17 +150,17 @@ impl<T> Slots<T> {
     }
 
     /// Drops a record where it is: taken out, a large one is copied more than once.
-    pub(super) fn discard(&mut self, slot: Slot) {
+    pub(super) fn discard(&mut self, id: RecordId) {
         let next = self.vacant;
-        if let Some(body @ Body::Taken(_)) = self.bodies.get_mut(slot.index()) {
+        if let Some(body @ Body::Taken(_)) = self.bodies.get_mut(id.index()) {
             *body = Body::Vacant { next };
-            self.vacated(slot);
+            self.vacated(id);
         }
     }
 
     /// A place has become vacant, which knows the one that was before.
-    fn vacated(&mut self, slot: Slot) {
-        self.vacant = Some(slot);
+    fn vacated(&mut self, id: RecordId) {
+        self.vacant = Some(id);
         lower(&mut self.taken, 1);
         if self.taken == 0 {
             self.vacant = None;
@@ -167,15 +168,15 @@ impl<T> Slots<T> {
         }
     }
 
-    pub(super) fn get(&self, slot: Slot) -> Option<&T> {
-        match self.bodies.get(slot.index())? {
+    pub(super) fn get(&self, id: RecordId) -> Option<&T> {
+        match self.bodies.get(id.index())? {
             Body::Taken(value) => Some(value),
             Body::Vacant { .. } => None,
         }
     }
 
-    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
-        match self.bodies.get_mut(slot.index())? {
+    pub(super) fn get_mut(&mut self, id: RecordId) -> Option<&mut T> {
+        match self.bodies.get_mut(id.index())? {
             Body::Taken(value) => Some(value),
             Body::Vacant { .. } => None,
         }
@@ -209,69 +210,69 @@ struct Numbered<T> {
 /// Records that can be referred to when they may be gone.
 #[derive(Debug)]
 pub(super) struct Named<T> {
-    records: Slots<Numbered<T>>,
+    records: Records<Numbered<T>>,
     serial: u64,
 }
 
 impl<T> Named<T> {
     pub(super) const fn new() -> Self {
         Self {
-            records: Slots::new(),
+            records: Records::new(),
             serial: 0,
         }
     }
 
-    /// As [`Slots::len`].
+    /// As [`Records::len`].
     pub(super) fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// As [`Slots::reserve`].
+    /// As [`Records::reserve`].
     pub(super) fn reserve(&mut self) -> Result<(), Exhausted> {
         self.records.reserve()
     }
 
-    /// As [`Slots::insert`].
-    pub(super) fn insert(&mut self, value: T) -> Result<Slot, Exhausted> {
+    /// As [`Records::insert`].
+    pub(super) fn insert(&mut self, value: T) -> Result<RecordId, Exhausted> {
         let serial = self.serial + 1;
-        let slot = self.records.insert(Numbered { serial, value })?;
+        let id = self.records.insert(Numbered { serial, value })?;
         self.serial = serial;
-        Ok(slot)
+        Ok(id)
     }
 
-    /// As [`Slots::remove`].
-    pub(super) fn remove(&mut self, slot: Slot) -> Option<T> {
-        self.records.remove(slot).map(|record| record.value)
+    /// As [`Records::remove`].
+    pub(super) fn remove(&mut self, id: RecordId) -> Option<T> {
+        self.records.remove(id).map(|record| record.value)
     }
 
-    /// As [`Slots::discard`].
-    pub(super) fn discard(&mut self, slot: Slot) {
-        self.records.discard(slot);
+    /// As [`Records::discard`].
+    pub(super) fn discard(&mut self, id: RecordId) {
+        self.records.discard(id);
     }
 
-    pub(super) fn get(&self, slot: Slot) -> Option<&T> {
-        self.records.get(slot).map(|record| &record.value)
+    pub(super) fn get(&self, id: RecordId) -> Option<&T> {
+        self.records.get(id).map(|record| &record.value)
     }
 
-    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
-        let record = self.records.get_mut(slot)?;
+    pub(super) fn get_mut(&mut self, id: RecordId) -> Option<&mut T> {
+        let record = self.records.get_mut(id)?;
         Some(&mut record.value)
     }
 
     /// A reference that outlives the record safely.
-    pub(super) fn name(&self, slot: Slot) -> Option<Ref> {
-        let serial = self.records.get(slot)?.serial;
-        Some(Ref { slot, serial })
+    pub(super) fn name(&self, id: RecordId) -> Option<Ref> {
+        let serial = self.records.get(id)?.serial;
+        Some(Ref { id, serial })
     }
 
     /// The place of the record that `name` means, if it is still there.
-    pub(super) fn find(&self, name: Ref) -> Option<Slot> {
-        (self.name(name.slot) == Some(name)).then_some(name.slot)
+    pub(super) fn find(&self, name: Ref) -> Option<RecordId> {
+        (self.name(name.id) == Some(name)).then_some(name.id)
     }
 }
 
 #[cfg(test)]
-impl<T> Slots<T> {
+impl<T> Records<T> {
     /// Bytes that a record takes.
     pub(super) const BYTES: usize = size_of::<Body<T>>();
 }
@@ -279,7 +280,7 @@ impl<T> Slots<T> {
 #[cfg(test)]
 impl<T> Named<T> {
     /// Bytes that a record takes.
-    pub(super) const BYTES: usize = Slots::<Numbered<T>>::BYTES;
+    pub(super) const BYTES: usize = Records::<Numbered<T>>::BYTES;
 }
 
 #[cfg(test)]
@@ -288,34 +289,34 @@ mod tests {
 
     #[test]
     fn reference_never_finds_a_later_record() {
-        let mut slots = Named::new();
-        let slot = slots.insert('a').unwrap();
-        let name = slots.name(slot).unwrap();
-        assert_eq!(slots.find(name), Some(slot));
-        assert_eq!(slots.remove(slot), Some('a'));
-        assert_eq!(slots.find(name), None);
+        let mut records = Named::new();
+        let id = records.insert('a').unwrap();
+        let name = records.name(id).unwrap();
+        assert_eq!(records.find(name), Some(id));
+        assert_eq!(records.remove(id), Some('a'));
+        assert_eq!(records.find(name), None);
         // The list starts anew, at the same place.
-        assert_eq!(slots.insert('b').unwrap(), slot);
-        assert_eq!(slots.find(name), None);
-        assert_eq!(slots.get(slot), Some(&'b'));
+        assert_eq!(records.insert('b').unwrap(), id);
+        assert_eq!(records.find(name), None);
+        assert_eq!(records.get(id), Some(&'b'));
     }
 
     #[test]
     fn places_are_reused_and_freed_when_empty() {
-        let mut slots = Slots::new();
-        let taken: Vec<Slot> = (0..10).map(|n| slots.insert(n).unwrap()).collect();
-        for &slot in &taken[..9] {
-            slots.remove(slot);
+        let mut records = Records::new();
+        let taken: Vec<RecordId> = (0..10).map(|n| records.insert(n).unwrap()).collect();
+        for &id in &taken[..9] {
+            records.remove(id);
         }
         for n in 0..9 {
-            slots.insert(n).unwrap();
+            records.insert(n).unwrap();
         }
-        assert_eq!(slots.bodies.len(), 10);
-        assert_eq!(slots.len(), 10);
-        for slot in taken {
-            slots.remove(slot);
-            assert_eq!(slots.remove(slot), None);
+        assert_eq!(records.bodies.len(), 10);
+        assert_eq!(records.len(), 10);
+        for id in taken {
+            records.remove(id);
+            assert_eq!(records.remove(id), None);
         }
-        assert_eq!(slots.bodies.len(), 0);
+        assert_eq!(records.bodies.len(), 0);
     }
 }
