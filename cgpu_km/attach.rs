@@ -156,8 +156,8 @@ pub struct GpuFacts {
     pub mig_mode: u32,
     /// Its registers: physical address and length in bytes (BAR0).
     pub registers: (u64, u64),
-    /// The window to its memory, in the same way (BAR1).
-    pub window: (u64, u64),
+    /// Its BAR1, through which its memory is reached, in the same way.
+    pub bar1: (u64, u64),
 }
 
 /// The result of a probe.
@@ -173,7 +173,7 @@ impl GpuFacts {
     /// registers' place, or in none that is known for memory.
     pub fn is_register(&self, frame: Frame) -> bool {
         let within = |(start, length): (u64, u64)| frame.is_within(start, length);
-        within(self.registers) || !(within(self.window) || frame.is_memory())
+        within(self.registers) || !(within(self.bar1) || frame.is_memory())
     }
 
     /// The UUID as text: `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
@@ -328,9 +328,9 @@ pub fn kernel_client(
     let version = CStr::from_bytes_until_nul(&driver.version).map_err(|_| Missing::Version)?;
     let within = |(start, length): (u64, u64)| move |frame: Frame| frame.is_within(start, length);
     let (branch, instance) = (driver.branch, facts.device_instance);
-    let (registers, window) = (within(facts.registers), within(facts.window));
+    let (registers, bar1) = (within(facts.registers), within(facts.bar1));
     let own = &mut own_clients();
-    let client = KernelClient::new(gpu, version, branch, instance, registers, window, own)?;
+    let client = KernelClient::new(gpu, version, branch, instance, registers, bar1, own)?;
     Arc::new(client, GFP_KERNEL).map_err(|_| Missing::Memory)
 }
 
@@ -402,7 +402,7 @@ impl Rm<'_> {
                 card_info::REG_ADDRESS.get(card).ok_or(missing)?,
                 card_info::REG_SIZE.get(card).ok_or(missing)?,
             ),
-            window: (
+            bar1: (
                 card_info::FB_ADDRESS.get(card).ok_or(missing)?,
                 card_info::FB_SIZE.get(card).ok_or(missing)?,
             ),

@@ -58,9 +58,9 @@ mod layout;
 pub(super) mod lease;
 pub(super) mod place;
 mod pool;
+mod pool_mapping;
 pub(super) mod recent;
 mod slot;
 mod table;
-mod window;
 
 pub use table::Scratch;

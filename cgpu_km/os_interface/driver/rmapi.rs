@@ -109,8 +109,8 @@ pub enum Missing {
 const DEVICE: u32 = 0xc690_0080;
 const SUBDEVICE: u32 = 0xc690_2080;
 /// A doorbell through BAR0, and one through BAR1.
-const REGISTERS: u32 = 0xc690_c660;
-const WINDOW: u32 = 0xc690_c661;
+const BAR0_DOORBELL: u32 = 0xc690_c660;
+const BAR1_DOORBELL: u32 = 0xc690_c661;
 /// Bytes of NVOS47, the larger struct of the two calls that end mappings.
 const LARGEST_UNMAP: usize = 48;
 /// The most that the driver copies of the parameters of a class that is allocated here.
@@ -176,7 +176,7 @@ unsafe impl Sync for KernelClient {}
 
 impl KernelClient {
     /// Finds the interface of the driver that `gpu` is a file of, and makes a client for the GPU of
-    /// this device instance. `is_register` and `is_window` say of a frame whether it lies in the
+    /// this device instance. `is_register` and `is_bar1` say of a frame whether it lies in the
     /// GPU's BAR0 and in its BAR1. The client gets the first of `handles` that nobody has.
     pub fn new(
         gpu: Arc<BackingFile>,
@@ -184,7 +184,7 @@ impl KernelClient {
         branch: Branch,
         device_instance: u32,
         is_register: impl Fn(Frame) -> bool,
-        is_window: impl Fn(Frame) -> bool,
+        is_bar1: impl Fn(Frame) -> bool,
         handles: &mut impl Iterator<Item = ClientHandle>,
     ) -> core::result::Result<Self, Missing> {
         let owner = gpu.owner();
@@ -233,7 +233,7 @@ impl KernelClient {
             class::NV20_SUBDEVICE_0.0,
             Some(&mut params),
         )?;
-        this.doorbell = this.find_doorbell(is_register, is_window)?;
+        this.doorbell = this.find_doorbell(is_register, is_bar1)?;
         Ok(this)
     }
 
@@ -248,10 +248,10 @@ impl KernelClient {
     fn find_doorbell(
         &self,
         is_register: impl Fn(Frame) -> bool,
-        is_window: impl Fn(Frame) -> bool,
+        is_bar1: impl Fn(Frame) -> bool,
     ) -> core::result::Result<Option<KBox<Doorbell>>, Missing> {
         let found = self.map_doorbell();
-        let Some(doorbell) = found.filter(|found| found.lies_in(is_register, is_window)) else {
+        let Some(doorbell) = found.filter(|found| found.lies_in(is_register, is_bar1)) else {
             return Ok(None);
         };
         let doorbell = KBox::new(doorbell, GFP_KERNEL).map_err(|_| Missing::Memory)?;
@@ -276,18 +276,18 @@ impl KernelClient {
                 Some(&mut params),
             )
         };
-        made(REGISTERS, 0).ok()?;
-        made(WINDOW, 1).ok()?;
+        made(BAR0_DOORBELL, 0).ok()?;
+        made(BAR1_DOORBELL, 1).ok()?;
         // CAST: a page's size, and few of them.
         let (page, pages) = (kernel::page::PAGE_SIZE as u64, PAGES as u64);
         let length = page.saturating_mul(pages);
-        let registers = self.map(REGISTERS, 0, length)?;
-        self.map(WINDOW, 0, length)?;
-        let mut window = [0; PAGES];
-        for (place, index) in window.iter_mut().zip(0..) {
-            *place = self.map(WINDOW, page.saturating_mul(index), page)?;
+        let registers = self.map(BAR0_DOORBELL, 0, length)?;
+        self.map(BAR1_DOORBELL, 0, length)?;
+        let mut bar1 = [0; PAGES];
+        for (place, index) in bar1.iter_mut().zip(0..) {
+            *place = self.map(BAR1_DOORBELL, page.saturating_mul(index), page)?;
         }
-        Doorbell::new(registers, window)
+        Doorbell::new(registers, bar1)
     }
 
     /// Maps bytes of an object of ours for programs; the physical address of the first.

@@ -24,19 +24,19 @@ pub struct Doorbell {
     /// Its first frame in BAR0; the others follow.
     registers: u64,
     /// The frame of each of its pages in BAR1.
-    window: [u64; PAGES],
+    bar1: [u64; PAGES],
 }
 
 impl Doorbell {
     /// One whose region begins at a physical address in BAR0, and of whose pages each is at one in
     /// BAR1. `None` where one is no page's.
-    pub(in crate::os_interface) fn new(registers: u64, window: [u64; PAGES]) -> Option<Self> {
+    pub(in crate::os_interface) fn new(registers: u64, bar1: [u64; PAGES]) -> Option<Self> {
         // CAST: a page's size.
         let page = PAGE_SIZE as u64;
-        let whole = registers % page == 0 && window.iter().all(|address| address % page == 0);
+        let whole = registers % page == 0 && bar1.iter().all(|address| address % page == 0);
         whole.then(|| Self {
             registers: registers / page,
-            window: window.map(|address| address / page),
+            bar1: bar1.map(|address| address / page),
         })
     }
 
@@ -45,21 +45,18 @@ impl Doorbell {
     pub(in crate::os_interface) fn lies_in(
         &self,
         is_register: impl Fn(Frame) -> bool,
-        is_window: impl Fn(Frame) -> bool,
+        is_bar1: impl Fn(Frame) -> bool,
     ) -> bool {
         let mut registers = (self.registers..).take(PAGES);
         registers.all(|frame| is_register(Frame::new(frame)))
-            && self
-                .window
-                .iter()
-                .all(|frame| is_window(Frame::new(*frame)))
+            && self.bar1.iter().all(|frame| is_bar1(Frame::new(*frame)))
     }
 
     /// The frame that stands for this one; itself, if it is none of the doorbell in BAR0.
     pub(super) fn instead_of(&self, frame: Frame) -> Frame {
         let page = frame.number().checked_sub(self.registers);
         let page = page.and_then(|page| usize::try_from(page).ok());
-        let instead = page.and_then(|page| self.window.get(page));
+        let instead = page.and_then(|page| self.bar1.get(page));
         instead.map_or(frame, |instead| Frame::new(*instead))
     }
 }

@@ -6,8 +6,8 @@ use super::{
         Pool,
         PoolStage, //
     },
-    table,
-    window, //
+    pool_mapping,
+    table, //
 };
 use kernel::{
     mm::MmWithUser,
@@ -46,7 +46,7 @@ fn base_of(pool: &Arc<Pool>) -> Result<Option<usize>> {
             0 => Ok(None),
             base => return Ok(Some(base)),
         },
-        PoolStage::New => window::make(pool).map(Some),
+        PoolStage::New => pool_mapping::make(pool).map(Some),
     };
     if let Ok(Some(base)) = made {
         *stage = PoolStage::Made;

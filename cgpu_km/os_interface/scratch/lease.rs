@@ -26,9 +26,9 @@ use super::{
         ScratchPlace, //
     },
     pool::Pool,
+    pool_mapping,
     recent::Recent,
-    slot::ScratchSlot,
-    window, //
+    slot::ScratchSlot, //
 };
 use crate::{
     nvidia::wire::points_into,
@@ -396,7 +396,7 @@ impl Lease {
         let Some(mm) = memory_of(task) else {
             return;
         };
-        window::with(&self.pool, mm, self.base, |vma| {
+        pool_mapping::with(&self.pool, mm, self.base, |vma| {
             // SAFETY: The mapping is valid under its lock, is one of page frames, and spans the
             // whole pool.
             unsafe { extra::cgpu_shim_zap_frames(vma.as_ptr(), start, length) }
