@@ -11,11 +11,11 @@ use crate::{
     policy::{
         event::RefusalCause,
         ids::FileId,
-        record_table::RecordTable,
-        records::{
-            RecordId,
-            Records, //
-        }, //
+        record_table::{
+            RecordMap,
+            RecordTable, //
+        },
+        records::RecordId, //
     },
     store::Exhausted, //
 };
@@ -34,8 +34,7 @@ struct ShownObject {
 /// All of a tenant.
 #[derive(Debug)]
 pub(super) struct CpuMappings {
-    records: Records<ShownObject>,
-    by_file: RecordTable,
+    by_file: RecordMap<ShownObject>,
     /// The first record of each object that has one.
     by_object: RecordTable,
 }
@@ -43,25 +42,24 @@ pub(super) struct CpuMappings {
 impl CpuMappings {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            records: Records::new(),
-            by_file: RecordTable::new(seed),
+            by_file: RecordMap::new(seed),
             by_object: RecordTable::new(seed),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.records.len() == 0
+        self.by_file.is_empty()
     }
 
     /// Whether a file shows an object.
     pub(super) fn shows(&self, file: FileId) -> bool {
-        self.by_file.get(file.0).is_some()
+        self.by_file.find(file.0).is_some()
     }
 
     /// One of the files that show an object.
     pub(super) fn file_of(&self, object: RecordId) -> Option<FileId> {
-        let record = self.records.get(self.by_object.get(key_of(object))?)?;
-        Some(record.file)
+        let first = self.by_object.get(key_of(object))?;
+        Some(self.by_file.records().get(first)?.file)
     }
 
     /// The next file whose object is meant, from record number `at` on, which is moved behind it.
@@ -70,7 +68,7 @@ impl CpuMappings {
         at: &mut usize,
         is_meant: impl Fn(RecordId) -> bool,
     ) -> Option<FileId> {
-        let mut records = self.records.places(*at);
+        let mut records = self.by_file.records().places(*at);
         let found = records.find(|(_, record)| is_meant(record.object));
         *at = found.map_or(usize::MAX, |(place, _)| place.saturating_add(1));
         found.map(|(_, record)| record.file)
@@ -83,11 +81,11 @@ impl CpuMappings {
         file: FileId,
         object: RecordId,
     ) -> Result<&mut u64, RefusalCause> {
-        let id = match self.by_file.get(file.0) {
+        let id = match self.by_file.find(file.0) {
             Some(id) => id,
             None => self.insert(file, object)?,
         };
-        let record = self.records.get_mut(id).ok_or(Exhausted)?;
+        let record = self.by_file.at_mut(id).ok_or(Exhausted)?;
         if record.object != object {
             return Err(RefusalCause::FileInUse);
         }
@@ -96,21 +94,19 @@ impl CpuMappings {
 
     /// A file is going to show an object. It shows none yet.
     fn insert(&mut self, file: FileId, object: RecordId) -> Result<RecordId, Exhausted> {
-        self.records.reserve()?;
-        self.by_file.reserve()?;
         self.by_object.reserve()?;
         let next = self.by_object.get(key_of(object));
-        let id = self.records.insert(ShownObject {
+        let shown = ShownObject {
             file,
             object,
             bar1: 0,
             previous: None,
             next,
-        })?;
-        self.by_file.insert(file.0, id)?;
+        };
+        let id = self.by_file.insert(file.0, shown)?;
         match next {
             Some(next) => {
-                if let Some(next) = self.records.get_mut(next) {
+                if let Some(next) = self.by_file.at_mut(next) {
                     next.previous = Some(id);
                 }
                 self.by_object.set(key_of(object), id);
@@ -122,17 +118,15 @@ impl CpuMappings {
 
     /// A file shows nothing any more.
     pub(super) fn remove(&mut self, file: FileId) {
-        let record = self.by_file.get(file.0);
-        let Some(record) = record.and_then(|id| self.records.remove(id)) else {
+        let Some(record) = self.by_file.remove(file.0) else {
             return;
         };
-        self.by_file.remove(file.0);
-        if let Some(next) = record.next.and_then(|next| self.records.get_mut(next)) {
+        if let Some(next) = record.next.and_then(|next| self.by_file.at_mut(next)) {
             next.previous = record.previous;
         }
         match (record.previous, record.next) {
             (Some(previous), next) => {
-                if let Some(previous) = self.records.get_mut(previous) {
+                if let Some(previous) = self.by_file.at_mut(previous) {
                     previous.next = next;
                 }
             }

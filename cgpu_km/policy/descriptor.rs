@@ -22,11 +22,13 @@ use crate::{
             FileId,
             ShareId, //
         },
-        record_table::RecordTable,
+        record_table::{
+            RecordMap,
+            RecordTable, //
+        },
         records::{
             Named,
             RecordId,
-            Records,
             Ref, //
         },
         steps::step, //
@@ -83,8 +85,7 @@ struct Holder {
 pub(super) struct Exports {
     records: Named<Export>,
     by_place: RecordTable,
-    holders: Records<Holder>,
-    by_file: RecordTable,
+    holders: RecordMap<Holder>,
 }
 
 impl Exports {
@@ -92,13 +93,12 @@ impl Exports {
         Self {
             records: Named::new(),
             by_place: RecordTable::new(seed),
-            holders: Records::new(),
-            by_file: RecordTable::new(seed),
+            holders: RecordMap::new(seed),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.records.len() == 0 && self.holders.len() == 0
+        self.records.len() == 0 && self.holders.is_empty()
     }
 
     /// The object that is, or may be, in a place of a file.
@@ -112,8 +112,7 @@ impl Exports {
 
     /// Whether something is being imported from a file.
     pub(super) fn is_read(&self, file: FileId) -> bool {
-        let holder = self.by_file.get(file.0);
-        let holder = holder.and_then(|holder| self.holders.get(holder));
+        let holder = self.holders.get(file.0);
         holder.is_some_and(|holder| holder.importing > 0)
     }
 
@@ -124,18 +123,18 @@ impl Exports {
         }
         self.records.reserve()?;
         self.by_place.reserve()?;
-        self.holders.reserve()?;
-        self.by_file.reserve()
+        self.holders.reserve()
     }
 
     /// Puts something into a place that is free.
     pub(super) fn insert(&mut self, export: Export) -> Result<Ref, Exhausted> {
         self.reserve()?;
         let key = key_of(export.file, export.place).ok_or(Exhausted)?;
-        let holder = self.holder(export.file)?;
+        let file = export.file;
+        self.hold(file)?;
         let id = self.records.insert(export)?;
         self.by_place.insert(key, id)?;
-        let next = self.holders.get_mut(holder).and_then(|holder| {
+        let next = self.holders.get_mut(file.0).and_then(|holder| {
             let next = holder.first;
             holder.first = Some(id);
             next
@@ -158,41 +157,37 @@ impl Exports {
     /// The driver has closed the file. Gives one of its objects, as long as there are any.
     pub(super) fn take_of(&mut self, file: FileId) -> Option<Export> {
         step();
-        let holder = self.holders.get(self.by_file.get(file.0)?)?;
+        let holder = self.holders.get(file.0)?;
         let first = holder.first?;
         self.remove(first)
     }
 
     /// An import from a file is in flight until [`Exports::end_import`].
     pub(super) fn begin_import(&mut self, file: FileId) -> Result<(), Exhausted> {
-        self.holders.reserve()?;
-        self.by_file.reserve()?;
-        let holder = self.holder(file)?;
-        if let Some(holder) = self.holders.get_mut(holder) {
+        self.hold(file)?;
+        if let Some(holder) = self.holders.get_mut(file.0) {
             holder.importing += 1;
         }
         Ok(())
     }
 
     pub(super) fn end_import(&mut self, file: FileId) {
-        let holder = self.by_file.get(file.0);
-        if let Some(holder) = holder.and_then(|holder| self.holders.get_mut(holder)) {
+        if let Some(holder) = self.holders.get_mut(file.0) {
             lower(&mut holder.importing, 1);
         }
         self.clear(file);
     }
 
-    /// The record of a file, for which there is room.
-    fn holder(&mut self, file: FileId) -> Result<RecordId, Exhausted> {
-        if let Some(holder) = self.by_file.get(file.0) {
-            return Ok(holder);
+    /// Makes a file a holder, if it is none yet.
+    fn hold(&mut self, file: FileId) -> Result<(), Exhausted> {
+        if self.holders.find(file.0).is_none() {
+            let holder = Holder {
+                first: None,
+                importing: 0,
+            };
+            self.holders.insert(file.0, holder)?;
         }
-        let holder = self.holders.insert(Holder {
-            first: None,
-            importing: 0,
-        })?;
-        self.by_file.insert(file.0, holder)?;
-        Ok(holder)
+        Ok(())
     }
 
     fn remove(&mut self, id: RecordId) -> Option<Export> {
@@ -210,8 +205,7 @@ impl Exports {
                 }
             }
             None => {
-                let holder = self.by_file.get(export.file.0);
-                if let Some(holder) = holder.and_then(|holder| self.holders.get_mut(holder)) {
+                if let Some(holder) = self.holders.get_mut(export.file.0) {
                     holder.first = export.next;
                 }
             }
@@ -222,13 +216,9 @@ impl Exports {
 
     /// Forgets a file in which nothing is any more.
     fn clear(&mut self, file: FileId) {
-        let Some(id) = self.by_file.get(file.0) else {
-            return;
-        };
         let unused = |holder: &Holder| holder.first.is_none() && holder.importing == 0;
-        if self.holders.get(id).is_some_and(unused) {
-            self.holders.remove(id);
-            self.by_file.remove(file.0);
+        if self.holders.get(file.0).is_some_and(unused) {
+            self.holders.remove(file.0);
         }
     }
 }

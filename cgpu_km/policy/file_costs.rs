@@ -8,8 +8,7 @@
 use crate::{
     policy::{
         ids::FileId,
-        record_table::RecordTable,
-        records::Records, //
+        record_table::RecordMap, //
     },
     store::Exhausted, //
 };
@@ -37,52 +36,41 @@ pub(super) fn places(count: u16) -> u64 {
 #[derive(Debug)]
 pub(super) struct FileCosts {
     /// Bytes of each.
-    records: Records<u64>,
-    by_file: RecordTable,
+    bytes: RecordMap<u64>,
 }
 
 impl FileCosts {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            records: Records::new(),
-            by_file: RecordTable::new(seed),
+            bytes: RecordMap::new(seed),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.records.len() == 0
+        self.bytes.is_empty()
     }
 
     /// Bytes that a file keeps.
     pub(super) fn of(&self, file: FileId) -> u64 {
-        let found = self.by_file.get(file.0);
-        let found = found.and_then(|id| self.records.get(id));
-        found.copied().unwrap_or(0)
+        self.bytes.get(file.0).copied().unwrap_or(0)
     }
 
     /// Makes room for one more file, so that [`FileCosts::set`] cannot fail.
     pub(super) fn reserve(&mut self) -> Result<(), Exhausted> {
-        self.records.reserve()?;
-        self.by_file.reserve()
+        self.bytes.reserve()
     }
 
     /// A file keeps so many bytes from now on.
     pub(super) fn set(&mut self, file: FileId, bytes: u64) -> Result<(), Exhausted> {
-        let found = self.by_file.get(file.0);
-        if let Some(record) = found.and_then(|id| self.records.get_mut(id)) {
-            *record = bytes;
-            return Ok(());
+        match self.bytes.get_mut(file.0) {
+            Some(record) => *record = bytes,
+            None => _ = self.bytes.insert(file.0, bytes)?,
         }
-        let id = self.records.insert(bytes)?;
-        self.by_file.insert(file.0, id)
+        Ok(())
     }
 
     /// A file was closed. Gives the bytes that it kept.
     pub(super) fn close(&mut self, file: FileId) -> u64 {
-        let Some(id) = self.by_file.get(file.0) else {
-            return 0;
-        };
-        self.by_file.remove(file.0);
-        self.records.remove(id).unwrap_or(0)
+        self.bytes.remove(file.0).unwrap_or(0)
     }
 }

@@ -3,11 +3,8 @@
 
 use crate::{
     policy::{
-        record_table::RecordTable,
-        records::{
-            RecordId,
-            Records, //
-        }, //
+        record_table::RecordMap,
+        records::RecordId, //
     },
     store::Exhausted, //
 };
@@ -24,20 +21,18 @@ struct Mappings {
 /// All of a tenant. Few objects are mapped, so this is not in their own records.
 #[derive(Debug)]
 pub(super) struct MappingRecords {
-    records: Records<Mappings>,
-    by_object: RecordTable,
+    by_object: RecordMap<Mappings>,
 }
 
 impl MappingRecords {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            records: Records::new(),
-            by_object: RecordTable::new(seed),
+            by_object: RecordMap::new(seed),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.records.len() == 0
+        self.by_object.is_empty()
     }
 
     /// A mapping of an object is about to get a name. Tells whether others may have one already.
@@ -48,8 +43,7 @@ impl MappingRecords {
 
     /// Whether mappings of an object may have names.
     pub(super) fn has_renamed(&self, object: RecordId) -> bool {
-        let id = self.by_object.get(key_of(object));
-        let mappings = id.and_then(|id| self.records.get(id));
+        let mappings = self.by_object.get(key_of(object));
         mappings.is_some_and(|mappings| mappings.renamed)
     }
 
@@ -62,8 +56,7 @@ impl MappingRecords {
 
     /// The driver has one record less; whether there was one.
     pub(super) fn lower(&mut self, object: RecordId) -> bool {
-        let id = self.by_object.get(key_of(object));
-        let mappings = id.and_then(|id| self.records.get_mut(id));
+        let mappings = self.by_object.get_mut(key_of(object));
         let count = mappings.map(|mappings| &mut mappings.count);
         count.filter(|count| **count > 0).is_some_and(|count| {
             *count -= 1;
@@ -73,32 +66,21 @@ impl MappingRecords {
 
     /// An object is gone, and with it all its mappings: how many records there were.
     pub(super) fn end(&mut self, object: RecordId) -> u64 {
-        let Some(id) = self.by_object.get(key_of(object)) else {
-            return 0;
-        };
-        self.by_object.remove(key_of(object));
-        let gone = self.records.remove(id);
+        let gone = self.by_object.remove(key_of(object));
         gone.map_or(0, |mappings| mappings.count.into())
     }
 
     /// The mappings of an object, which may have none yet.
     fn of(&mut self, object: RecordId) -> Result<&mut Mappings, Exhausted> {
-        let id = match self.by_object.get(key_of(object)) {
-            Some(id) => id,
-            None => self.insert(object)?,
-        };
-        self.records.get_mut(id).ok_or(Exhausted)
-    }
-
-    fn insert(&mut self, object: RecordId) -> Result<RecordId, Exhausted> {
-        self.records.reserve()?;
-        self.by_object.reserve()?;
-        let id = self.records.insert(Mappings {
-            count: 0,
-            renamed: false,
-        })?;
-        self.by_object.insert(key_of(object), id)?;
-        Ok(id)
+        let key = key_of(object);
+        if self.by_object.find(key).is_none() {
+            let none = Mappings {
+                count: 0,
+                renamed: false,
+            };
+            self.by_object.insert(key, none)?;
+        }
+        self.by_object.get_mut(key).ok_or(Exhausted)
     }
 }
 

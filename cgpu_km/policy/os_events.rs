@@ -9,8 +9,7 @@
 use crate::{
     policy::{
         ids::FileId,
-        record_table::RecordTable,
-        records::Records, //
+        record_table::RecordMap, //
     },
     store::Exhausted, //
 };
@@ -36,60 +35,53 @@ struct EventKey {
 /// The keys of a tenant.
 #[derive(Debug)]
 pub(super) struct OsEvents {
-    records: Records<EventKey>,
-    by_key: RecordTable,
+    keys: RecordMap<EventKey>,
 }
 
 impl OsEvents {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            records: Records::new(),
-            by_key: RecordTable::new(seed),
+            keys: RecordMap::new(seed),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.records.len() == 0
+        self.keys.is_empty()
     }
 
     /// How far a key is, and the file that it is of.
     pub(super) fn state(&self, key: u64) -> Option<(KeyState, FileId)> {
-        let record = self.records.get(self.by_key.get(key)?)?;
+        let record = self.keys.get(key)?;
         Some((record.state, record.file))
     }
 
     pub(super) fn set_state(&mut self, key: u64, state: KeyState) {
-        let id = self.by_key.get(key);
-        if let Some(record) = id.and_then(|id| self.records.get_mut(id)) {
+        if let Some(record) = self.keys.get_mut(key) {
             record.state = state;
         }
     }
 
     /// Enters a key that the driver is going to be asked for.
     pub(super) fn insert(&mut self, key: u64, file: FileId) -> Result<(), Exhausted> {
-        self.records.reserve()?;
-        self.by_key.reserve()?;
-        let id = self.records.insert(EventKey {
+        let record = EventKey {
             key,
             file,
             state: KeyState::InFlight,
-        })?;
-        self.by_key.insert(key, id)
+        };
+        self.keys.insert(key, record)?;
+        Ok(())
     }
 
     /// Removes a key. `false`: there is none.
     pub(super) fn remove(&mut self, key: u64) -> bool {
-        let Some(id) = self.by_key.get(key) else {
-            return false;
-        };
-        self.by_key.remove(key);
-        self.records.remove(id).is_some()
+        self.keys.remove(key).is_some()
     }
 
     /// Removes a key of a file, as long as there is one.
     pub(super) fn take_of(&mut self, file: FileId) -> bool {
         let is_of_it = |record: &&EventKey| record.file == file;
-        let key = self.records.iter().find(is_of_it).map(|record| record.key);
+        let record = self.keys.records().iter().find(is_of_it);
+        let key = record.map(|record| record.key);
         key.is_some_and(|key| self.remove(key))
     }
 }

@@ -9,11 +9,8 @@ use crate::{
             ShareId,
             MAX_SHARES, //
         },
-        record_table::RecordTable,
-        records::{
-            RecordId,
-            Records, //
-        }, //
+        record_table::RecordMap,
+        records::RecordId, //
     },
     store::Exhausted, //
 };
@@ -30,52 +27,46 @@ struct Process {
 /// The processes that have clients, or whose clients' memory is still there.
 #[derive(Debug)]
 pub(super) struct Processes {
-    records: Records<Process>,
-    by_pid: RecordTable,
+    by_pid: RecordMap<Process>,
 }
 
 impl Processes {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            records: Records::new(),
-            by_pid: RecordTable::new(seed),
+            by_pid: RecordMap::new(seed),
         }
     }
 
     /// Finds or makes the record of a process and counts one more user of it.
     pub(super) fn join(&mut self, pid: ProcessId) -> Result<RecordId, Exhausted> {
         let key = key_of(pid);
-        if let Some(id) = self.by_pid.get(key) {
+        if let Some(id) = self.by_pid.find(key) {
             self.rejoin(id);
             return Ok(id);
         }
-        self.by_pid.reserve()?;
-        let id = self.records.insert(Process {
+        let process = Process {
             pid,
             users: 1,
             bytes: [0; MAX_SHARES],
-        })?;
-        // Cannot fail: room was made above.
-        self.by_pid.insert(key, id)?;
-        Ok(id)
+        };
+        self.by_pid.insert(key, process)
     }
 
     /// Counts one more user of a record.
     pub(super) fn rejoin(&mut self, id: RecordId) {
-        if let Some(process) = self.records.get_mut(id) {
+        if let Some(process) = self.by_pid.at_mut(id) {
             process.users += 1;
         }
     }
 
     /// Counts one user less; with the last one the record goes.
     pub(super) fn part(&mut self, id: RecordId) {
-        let Some(process) = self.records.get_mut(id) else {
+        let Some(process) = self.by_pid.at_mut(id) else {
             return;
         };
         lower(&mut process.users, 1);
         if process.users == 0 {
             let key = key_of(process.pid);
-            self.records.remove(id);
             self.by_pid.remove(key);
         }
     }
@@ -94,7 +85,8 @@ impl Processes {
 
     /// The processes that hold memory of one share, and how many bytes.
     pub(super) fn holders(&self, share: ShareId) -> impl Iterator<Item = (ProcessId, u64)> + '_ {
-        self.records.iter().filter_map(move |process| {
+        let records = self.by_pid.records();
+        records.iter().filter_map(move |process| {
             let bytes = process.bytes.get(share.index()).copied()?;
             (bytes > 0).then_some((process.pid, bytes))
         })
@@ -102,8 +94,7 @@ impl Processes {
 
     /// Bytes of a share that one process holds.
     pub(super) fn bytes(&self, share: ShareId, pid: ProcessId) -> u64 {
-        let id = self.by_pid.get(key_of(pid));
-        let process = id.and_then(|id| self.records.get(id));
+        let process = self.by_pid.get(key_of(pid));
         process
             .and_then(|p| p.bytes.get(share.index()))
             .copied()
@@ -112,19 +103,19 @@ impl Processes {
 
     /// The process of a record.
     pub(super) fn pid(&self, id: RecordId) -> Option<ProcessId> {
-        self.records.get(id).map(|process| process.pid)
+        self.by_pid.records().get(id).map(|process| process.pid)
     }
 
     pub(super) fn has(&self, pid: ProcessId) -> bool {
-        self.by_pid.get(key_of(pid)).is_some()
+        self.by_pid.find(key_of(pid)).is_some()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.records.len() == 0
+        self.by_pid.is_empty()
     }
 
     fn bytes_mut(&mut self, id: RecordId, share: ShareId) -> Option<&mut u64> {
-        self.records.get_mut(id)?.bytes.get_mut(share.index())
+        self.by_pid.at_mut(id)?.bytes.get_mut(share.index())
     }
 }
 

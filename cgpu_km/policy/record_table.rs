@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A hash table from 64-bit keys to records, by their numbers.
+//! A hash table from 64-bit keys to records, by their numbers; and records with such a table.
 //!
 //! Open addressing with linear probing. Taking a key out moves the keys behind it back, so that no
 //! marks of former keys pile up. Room can be promised ahead, since what the driver has done can no
@@ -8,7 +8,10 @@
 use crate::{
     policy::{
         count::lower,
-        records::RecordId,
+        records::{
+            RecordId,
+            Records, //
+        },
         steps::step, //
     },
     store::{
@@ -223,12 +226,75 @@ impl RecordTable {
     }
 }
 
+/// Records that are found by a key each.
+#[derive(Debug)]
+pub(super) struct RecordMap<T> {
+    records: Records<T>,
+    by_key: RecordTable,
+}
+
+impl<T> RecordMap<T> {
+    /// An empty map; see [`RecordTable::new`] for the seed.
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            records: Records::new(),
+            by_key: RecordTable::new(seed),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.len() == 0
+    }
+
+    /// The records themselves, to be read.
+    pub(super) fn records(&self) -> &Records<T> {
+        &self.records
+    }
+
+    /// A record by its number.
+    pub(super) fn at_mut(&mut self, id: RecordId) -> Option<&mut T> {
+        self.records.get_mut(id)
+    }
+
+    /// The number of the record with a key.
+    pub(super) fn find(&self, key: u64) -> Option<RecordId> {
+        self.by_key.get(key)
+    }
+
+    pub(super) fn get(&self, key: u64) -> Option<&T> {
+        self.records.get(self.find(key)?)
+    }
+
+    pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut T> {
+        self.records.get_mut(self.find(key)?)
+    }
+
+    /// Makes room, so that the next [`RecordMap::insert`] cannot fail.
+    pub(super) fn reserve(&mut self) -> Result<(), Exhausted> {
+        self.records.reserve()?;
+        self.by_key.reserve()
+    }
+
+    /// Adds a record with a key that no other one has.
+    pub(super) fn insert(&mut self, key: u64, value: T) -> Result<RecordId, Exhausted> {
+        // Both or neither: a record without a key would never go.
+        self.reserve()?;
+        let id = self.records.insert(value)?;
+        self.by_key.insert(key, id)?;
+        Ok(id)
+    }
+
+    /// Takes the record with a key out.
+    pub(super) fn remove(&mut self, key: u64) -> Option<T> {
+        let id = self.find(key)?;
+        self.by_key.remove(key);
+        self.records.remove(id)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::records::Records,
-        *, //
-    };
+    use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -287,6 +353,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn record_and_key_go_together() {
+        let mut map = RecordMap::new(0);
+        let id = map.insert(7, 'a').unwrap();
+        assert_eq!((map.find(7), map.get(7)), (Some(id), Some(&'a')));
+        assert_eq!(map.get(8), None);
+        assert_eq!(map.remove(7), Some('a'));
+        assert_eq!((map.find(7), map.remove(7)), (None, None));
+        assert!(map.is_empty());
+        assert_eq!(map.by_key.entries.len(), 0);
     }
 
     #[test]
