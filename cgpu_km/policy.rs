@@ -70,6 +70,7 @@ mod gpu_mapping;
 mod ids;
 mod ledger;
 mod ledgers;
+mod life;
 mod managed;
 mod managed_space;
 mod mapped_host;

@@ -24,6 +24,10 @@ use crate::{
             FileId,
             GpuId, //
         },
+        life::{
+            Moments,
+            UvmLife, //
+        },
         paging::Extent,
         records::{
             RecordId,
@@ -49,23 +53,13 @@ const SPLIT: u64 = u64::MAX;
 /// File, GPU or [`SPLIT`], address or serial number.
 type MappingKey = (u64, u64, u64);
 
-/// How far a mapping is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MappingLife {
-    /// The driver is being asked for it.
-    Coming,
-    /// The driver has it, since that moment.
-    Here(u64),
-    /// The driver may have parts of it.
-    Split,
-}
-
 #[derive(Debug)]
 struct GpuMapping {
     key: MappingKey,
     base: u64,
     length: u64,
-    life: MappingLife,
+    /// Leaving: it is split, and the driver may have parts of it.
+    life: UvmLife,
     gpu: GpuId,
     page: PageSize,
     uuid: [u8; 16],
@@ -105,7 +99,7 @@ impl GpuMapping {
 /// The mappings that [`GpuMappings::prepare`] has split, as they were before.
 #[derive(Debug)]
 pub(super) struct Splits {
-    was: [Option<(RecordId, MappingLife)>; 2],
+    was: [Option<(RecordId, UvmLife)>; 2],
     /// The way to the new one's place; `None`: what was split stood on it.
     path: Option<Path>,
     /// The change of the GPU's page tables.
@@ -160,15 +154,14 @@ pub struct FoundMapping {
 #[derive(Debug)]
 pub(super) struct GpuMappings {
     records: SkipList<GpuMapping>,
-    /// Counts what happens, so that it can be told what was there before.
-    clock: u64,
+    moments: Moments,
 }
 
 impl GpuMappings {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
             records: SkipList::new(seed),
-            clock: 0,
+            moments: Moments::new(),
         }
     }
 
@@ -176,9 +169,9 @@ impl GpuMappings {
         self.records.len() == 0
     }
 
-    /// The present moment: what settles from now on does so later.
+    /// The present moment: see [`Moments::now`].
     pub(super) fn now(&self) -> u64 {
-        self.clock
+        self.moments.now()
     }
 
     /// Makes room for a mapping, so that [`GpuMappings::insert`] cannot fail, and splits what it
@@ -208,7 +201,7 @@ impl GpuMappings {
         while let Some(id) = at {
             step();
             let record = self.records.get(id).ok_or(Exhausted)?;
-            if record.life == MappingLife::Coming {
+            if record.life == UvmLife::Coming {
                 return Err(RefusalCause::MappingInFlight);
             }
             if record.last() <= last {
@@ -220,7 +213,7 @@ impl GpuMappings {
         }
         let coming = |id: RecordId| {
             let record = self.records.get(id);
-            record.is_some_and(|record| record.life == MappingLife::Coming)
+            record.is_some_and(|record| record.life == UvmLife::Coming)
         };
         if left.is_some_and(coming) {
             return Err(RefusalCause::MappingInFlight);
@@ -265,7 +258,7 @@ impl GpuMappings {
             key: (map.file.0, u64::from(map.gpu.0), map.base),
             base: map.base,
             length: map.length,
-            life: MappingLife::Coming,
+            life: UvmLife::Coming,
             gpu: map.gpu,
             page,
             uuid: map.uuid,
@@ -277,20 +270,16 @@ impl GpuMappings {
 
     /// The driver has the mapping.
     pub(super) fn settle(&mut self, name: Ref) {
-        self.clock += 1;
-        let now = self.clock;
-        let id = self.records.find(name);
-        if let Some(record) = id.and_then(|id| self.records.get_mut(id)) {
-            if record.life == MappingLife::Coming {
-                record.life = MappingLife::Here(now);
-            }
+        let now = self.moments.next();
+        if let Some(record) = self.records.named_mut(name) {
+            record.life.settle(now);
         }
     }
 
     /// The driver has the mapping no longer, or never had it.
     pub(super) fn drop(&mut self, name: Ref) -> Option<Gone> {
         let id = self.records.find(name)?;
-        if self.records.get(id)?.life == MappingLife::Split {
+        if self.records.get(id)?.life == UvmLife::Leaving {
             return None;
         }
         self.remove(id, None)
@@ -332,7 +321,7 @@ impl GpuMappings {
         if let Some(left) = left.filter(|left| left.last() >= at) {
             return Edge::Across(left.base, left.last());
         }
-        let is_here = |record: &GpuMapping| matches!(record.life, MappingLife::Here(_));
+        let is_here = |record: &GpuMapping| record.life.is_here();
         let ends = |left: &GpuMapping| left.last().checked_add(1) == Some(at) && is_here(left);
         let begins = |right: &GpuMapping| right.base == at && is_here(right);
         if left.is_some_and(ends) || near(self.records.behind(before)).is_some_and(begins) {
@@ -377,8 +366,7 @@ impl GpuMappings {
                 while let Some(id) = at.filter(|&at| self.begins(at, file, key.1, span.last)) {
                     step();
                     let record = self.records.get(id)?;
-                    let old = matches!(record.life, MappingLife::Here(since) if since <= moment);
-                    if old && record.last() <= span.last {
+                    if record.life.was_here(moment) && record.last() <= span.last {
                         return Some(id);
                     }
                     at = self.records.behind(Some(id));
@@ -403,11 +391,10 @@ impl GpuMappings {
 
     fn split(&mut self, id: RecordId) -> Change {
         let out = self.unlink(id, None);
-        self.clock += 1;
-        let serial = self.clock;
+        let serial = self.moments.next();
         if let Some(record) = self.records.get_mut(id) {
             record.key = (record.key.0, SPLIT, serial);
-            record.life = MappingLife::Split;
+            record.life = UvmLife::Leaving;
         }
         out.and(self.link(id, None))
     }

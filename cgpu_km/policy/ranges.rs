@@ -140,8 +140,7 @@ impl Ranges {
     }
 
     fn set(&mut self, name: Ref, life: RangeLife) {
-        let id = self.records.find(name);
-        if let Some(range) = id.and_then(|id| self.records.get_mut(id)) {
+        if let Some(range) = self.records.named_mut(name) {
             range.life = life;
         }
     }

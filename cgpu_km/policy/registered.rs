@@ -22,6 +22,10 @@ use crate::{
             FileId,
             GpuId, //
         },
+        life::{
+            Moments,
+            UvmLife, //
+        },
         object::key_of,
         records::{
             RecordId,
@@ -41,17 +45,6 @@ use crate::{
 /// File; client and handle.
 type ChannelKey = (u64, u64);
 
-/// How far a registration is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RegistrationLife {
-    /// The driver is being asked for it.
-    Coming,
-    /// The driver has it, since that moment.
-    Here(u64),
-    /// UVM has it no longer, as soon as the calls in flight have ended.
-    Going,
-}
-
 #[derive(Debug)]
 struct Registration {
     key: ChannelKey,
@@ -59,7 +52,8 @@ struct Registration {
     channel: ObjectHandle,
     gpu: GpuId,
     uuid: [u8; 16],
-    life: RegistrationLife,
+    /// Leaving: UVM has it no longer, as soon as the calls in flight have ended.
+    life: UvmLife,
     hold: Option<RecordId>,
 }
 
@@ -104,8 +98,7 @@ pub(super) struct RegisteredChannels {
     records: SkipList<Registration>,
     /// Files with calls in flight that let go of channels, and how many.
     ending: List<(FileId, u32)>,
-    /// Counts what happens, so that it can be told what was there before.
-    clock: u64,
+    moments: Moments,
 }
 
 impl RegisteredChannels {
@@ -113,7 +106,7 @@ impl RegisteredChannels {
         Self {
             records: SkipList::new(seed),
             ending: List::new(),
-            clock: 0,
+            moments: Moments::new(),
         }
     }
 
@@ -121,9 +114,9 @@ impl RegisteredChannels {
         self.records.len() == 0 && self.ending.is_empty()
     }
 
-    /// The present moment: what settles from now on does so later.
+    /// The present moment: see [`Moments::now`].
     pub(super) fn now(&self) -> u64 {
-        self.clock
+        self.moments.now()
     }
 
     /// Makes room for one more.
@@ -168,7 +161,7 @@ impl RegisteredChannels {
             channel: of.channel,
             gpu: of.gpu,
             uuid: of.uuid,
-            life: RegistrationLife::Coming,
+            life: UvmLife::Coming,
             hold,
         })?;
         self.records.link(id, &path);
@@ -177,13 +170,9 @@ impl RegisteredChannels {
 
     /// The driver has it.
     pub(super) fn settle(&mut self, name: Ref) {
-        self.clock += 1;
-        let now = self.clock;
-        let id = self.records.find(name);
-        if let Some(record) = id.and_then(|id| self.records.get_mut(id)) {
-            if record.life == RegistrationLife::Coming {
-                record.life = RegistrationLife::Here(now);
-            }
+        let now = self.moments.next();
+        if let Some(record) = self.records.named_mut(name) {
+            record.life.settle(now);
         }
     }
 
@@ -195,8 +184,7 @@ impl RegisteredChannels {
             if record.key.0 != file.0 {
                 return None;
             }
-            let is_old = matches!(record.life, RegistrationLife::Here(since) if since <= moment);
-            if is_old && record.gpu == gpu {
+            if record.life.was_here(moment) && record.gpu == gpu {
                 return self.found(id, record);
             }
             at = self.records.behind(Some(id));
@@ -217,10 +205,9 @@ impl RegisteredChannels {
     /// The driver was asked to let go of just this one. It is gone when no call that lets go of
     /// channels of its file is in flight.
     pub(super) fn let_go(&mut self, name: Ref) {
-        let id = self.records.find(name);
-        if let Some(record) = id.and_then(|id| self.records.get_mut(id)) {
-            if matches!(record.life, RegistrationLife::Here(_)) {
-                record.life = RegistrationLife::Going;
+        if let Some(record) = self.records.named_mut(name) {
+            if record.life.is_here() {
+                record.life = UvmLife::Leaving;
             }
         }
     }
@@ -249,7 +236,7 @@ impl RegisteredChannels {
             if record.key.0 != file.0 {
                 return None;
             }
-            if record.life == RegistrationLife::Going {
+            if record.life == UvmLife::Leaving {
                 return Some(self.remove(id));
             }
             at = self.records.behind(Some(id));

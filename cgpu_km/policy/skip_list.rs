@@ -99,6 +99,11 @@ impl<T: Keyed> SkipList<T> {
         self.nodes.find(name)
     }
 
+    /// The record that `name` means, if it is still there.
+    pub(super) fn named_mut(&mut self, name: Ref) -> Option<&mut T> {
+        self.get_mut(self.find(name)?)
+    }
+
     /// The first record at or behind a key.
     pub(super) fn from(&self, key: T::Key) -> Option<RecordId> {
         self.behind(self.path(key).before())
