@@ -119,18 +119,43 @@ unsafe extern "C" fn cgpu_scratch_close(pool: *const c_void) {
     table::remove(pool);
 }
 
-/// The slot that this fault is in and the page there, if the current task may touch it now.
+/// A fault that is being served in a mapping of a pool, at a page that the current task may touch
+/// now.
 ///
-/// # Safety
+/// # Invariants
 ///
-/// The fault is in a mapping with our operations, and is served for `'a`.
-unsafe fn faulted<'a>(fault: &extra::cgpu_fault) -> Option<(&'a ScratchSlot, usize)> {
-    if fault.flags & bindings::fault_flag_FAULT_FLAG_USER != 0 {
-        return None;
+/// `fault` is what is to be known of `served`, which is being served at page `index` of `slot`.
+struct ScratchFault<'a> {
+    served: PageFault<'a>,
+    fault: extra::cgpu_fault,
+    slot: &'a ScratchSlot,
+    index: usize,
+}
+
+impl<'a> ScratchFault<'a> {
+    /// `None`: the task may not touch the page.
+    ///
+    /// # Safety
+    ///
+    /// `vmf` is a fault in a mapping of a pool, and is served for `'a`.
+    unsafe fn new(vmf: *mut bindings::vm_fault) -> Option<Self> {
+        // SAFETY: The argument of a handler that runs for `'a`.
+        let served = unsafe { PageFault::<'a>::new(vmf) }?;
+        let fault = served.seen();
+        if fault.flags & bindings::fault_flag_FAULT_FLAG_USER != 0 {
+            return None;
+        }
+        // SAFETY: The mapping has the pool as its data, and its file a reference of that.
+        let pool = unsafe { &*fault.private.cast_const().cast::<Pool>() };
+        let (slot, index) = pool.admits(fault.page)?;
+        // INVARIANT: As the pool says.
+        Some(Self {
+            served,
+            fault,
+            slot,
+            index,
+        })
     }
-    // SAFETY: The mapping has the pool as its data, and its file a reference of that.
-    let pool = unsafe { &*fault.private.cast_const().cast::<Pool>() };
-    pool.admits(fault.page)
 }
 
 /// The frame of a page.
@@ -153,14 +178,11 @@ struct FaultTable<'a> {
 
 impl<'a> FaultTable<'a> {
     /// `None`: there is no table yet.
-    ///
-    /// # Safety
-    ///
-    /// `fault` is what is to be known of `served`, which is being served.
-    unsafe fn lock(served: PageFault<'_>, fault: &'a extra::cgpu_fault) -> Option<Self> {
+    fn lock(of: &'a ScratchFault<'_>) -> Option<Self> {
+        let fault = &of.fault;
         let mut lock = null_mut();
-        // SAFETY: The fault is being served, and nothing of it is changed.
-        let entry = unsafe { extra::cgpu_shim_lock_entry(served.as_ptr(), &raw mut lock) };
+        // SAFETY: By the type's invariant the fault is being served, and nothing of it is changed.
+        let entry = unsafe { extra::cgpu_shim_lock_entry(of.served.as_ptr(), &raw mut lock) };
         let page = fault.address / PAGE_SIZE;
         // INVARIANT: A table has an entry for each of so many pages, and begins with a multiple of
         // their number.
@@ -201,21 +223,11 @@ const ENTRIES: usize = PAGE_SIZE / size_of::<bindings::pte_t>();
 /// bring along. (Each by a fault of its own would cost more, and so would vmf_insert_pfn(), which
 /// looks up for each how its memory is to be cached: ours is memory like any other.) Gives `false`
 /// where there is no page table yet.
-///
-/// # Safety
-///
-/// `fault` is what is to be known of `served`, which is being served, at page `index` of the slot.
-unsafe fn show(
-    served: PageFault<'_>,
-    fault: &extra::cgpu_fault,
-    slot: &ScratchSlot,
-    index: usize,
-) -> bool {
-    // SAFETY: The fault is being served, as this function's contract says.
-    let Some(table) = (unsafe { FaultTable::lock(served, fault) }) else {
+fn show(of: &ScratchFault<'_>) -> bool {
+    let Some(table) = FaultTable::lock(of) else {
         return false;
     };
-    let mm = fault.memory;
+    let (slot, mm) = (of.slot, of.fault.memory);
     let protection = protection(bindings::VM_READ);
     let mut wanted = slot.readable();
     slot.maps(wanted);
@@ -223,7 +235,7 @@ unsafe fn show(
         // CAST: below 64.
         let number = wanted.trailing_zeros() as usize;
         wanted &= wanted - 1;
-        let entry = table.entry(index, number);
+        let entry = table.entry(of.index, number);
         if let (Some((entry, address)), Some(page)) = (entry, slot.present(number)) {
             let page = page.as_ptr();
             // SAFETY: The entry is one of the locked table, for an address in the mapping; the page
@@ -247,31 +259,25 @@ fn protection(access: bindings::vm_flags_t) -> bindings::pgprot_t {
 /// `vmf` is a fault in a mapping of a pool, which is being served.
 #[no_mangle]
 unsafe extern "C" fn cgpu_scratch_fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    // SAFETY: The argument of a handler that runs.
-    let Some(served) = (unsafe { PageFault::new(vmf) }) else {
+    // SAFETY: As this function's contract says.
+    let Some(of) = (unsafe { ScratchFault::new(vmf) }) else {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     };
-    let fault = served.seen();
-    // SAFETY: Called for mappings of pools alone.
-    let Some((slot, index)) = (unsafe { faulted(&fault) }) else {
-        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
-    };
-    let writes = fault.flags & bindings::fault_flag_FAULT_FLAG_WRITE != 0;
-    // SAFETY: The fault is being served, at this page of the slot.
-    if !writes && unsafe { show(served, &fault, slot, index) } {
+    let writes = of.fault.flags & bindings::fault_flag_FAULT_FLAG_WRITE != 0;
+    if !writes && show(&of) {
         return bindings::vm_fault_reason_VM_FAULT_NOPAGE;
     }
-    let Ok(page) = slot.page(index) else {
+    let Ok(page) = of.slot.page(of.index) else {
         return bindings::vm_fault_reason_VM_FAULT_OOM;
     };
-    slot.maps(1 << index);
+    of.slot.maps(1 << of.index);
     // Read-only until the owner writes: any other task's write finds no way in, then.
     let access = if writes {
         bindings::VM_READ | bindings::VM_WRITE
     } else {
         bindings::VM_READ
     };
-    let (vma, address) = (fault.vma, fault.address);
+    let (vma, address) = (of.fault.vma, of.fault.address);
     // SAFETY: The mapping is one of page frames and is locked by the fault; the page lives as long
     // as the mapping's file.
     unsafe { bindings::vmf_insert_pfn_prot(vma, address, frame(page), protection(access)) }
@@ -284,22 +290,16 @@ unsafe extern "C" fn cgpu_scratch_fault(vmf: *mut bindings::vm_fault) -> binding
 /// As for [`cgpu_scratch_fault`].
 #[no_mangle]
 unsafe extern "C" fn cgpu_scratch_mkwrite(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    // SAFETY: The argument of a handler that runs.
-    let Some(served) = (unsafe { PageFault::new(vmf) }) else {
+    // SAFETY: As this function's contract says.
+    let Some(of) = (unsafe { ScratchFault::new(vmf) }) else {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     };
-    let fault = served.seen();
-    // SAFETY: Called for mappings of pools alone.
-    let Some((slot, index)) = (unsafe { faulted(&fault) }) else {
-        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
-    };
-    // SAFETY: The fault is being served.
-    let Some(table) = (unsafe { FaultTable::lock(served, &fault) }) else {
+    let Some(table) = FaultTable::lock(&of) else {
         // The table has gone, and the page with it: the driver's next try faults anew.
         return bindings::vm_fault_reason_VM_FAULT_NOPAGE;
     };
-    for page in slot.written_with(index) {
-        if let Some((entry, _)) = table.entry(index, page) {
+    for page in of.slot.written_with(of.index) {
+        if let Some((entry, _)) = table.entry(of.index, page) {
             // SAFETY: The entry is one of the locked table.
             unsafe { extra::cgpu_shim_make_writable(entry) };
         }
