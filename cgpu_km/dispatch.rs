@@ -219,7 +219,7 @@ impl Call for TenantCall<'_, &Caller<'_>> {
                 // The instance was destroyed while the call was under way.
                 let worker = self.tenant.worker(gpu).ok_or(Errno::EINVAL)?;
                 let tenant = self.tenant;
-                let _turn = tenant.jobs().map_err(errno)?;
+                let _guard = tenant.jobs().map_err(errno)?;
                 self.pass(request, parts, CallRoute::Worker(&worker))
             }
             Route::Kernel(gpu) => {
@@ -254,7 +254,7 @@ impl Call for TenantCall<'_, &Caller<'_>> {
 
     fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<R, Errno> {
         let tenant = self.tenant;
-        let _own = tenant.clients().map_err(errno)?;
+        let _guard = tenant.clients().map_err(errno)?;
         Ok(work(self))
     }
 

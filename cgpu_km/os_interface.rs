@@ -50,8 +50,8 @@ pub use base::{
     thread,
     wait::{
         sleep_until_signal,
-        OwnTurn,
-        TaskTurn, //
+        TaskGuard,
+        TaskLock, //
     }, //
 };
 pub use calls::{

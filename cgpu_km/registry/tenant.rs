@@ -43,9 +43,9 @@ use crate::{
         Frame,
         LateEnds,
         OpenFile,
-        OwnTurn,
         RwGuard,
-        TaskTurn,
+        TaskGuard,
+        TaskLock,
         Worker, //
     },
     policy::{
@@ -85,10 +85,10 @@ pub struct Tenant {
     tables: &'static Tables,
     /// Told when a share comes to be over its limit, or no longer is.
     changes: Arc<Changes>,
-    /// The task that makes a client of the driver's.
-    clients: Arc<TaskTurn>,
-    /// The task that has a worker do something.
-    jobs: Arc<TaskTurn>,
+    /// Held by the task that makes a client of the driver's.
+    clients: Arc<TaskLock>,
+    /// Held by the task that has a worker do something.
+    jobs: Arc<TaskLock>,
     /// Calls of one client of the driver's, which are kept apart.
     client_locks: Arc<ClientLocks>,
     /// The handles of the clients of all tenants.
@@ -150,7 +150,7 @@ impl Tenant {
         changes: Arc<Changes>,
         client_handles: Arc<ClientHandles>,
     ) -> Result<Arc<Self>> {
-        let (clients, jobs) = (TaskTurn::new()?, TaskTurn::new()?);
+        let (clients, jobs) = (TaskLock::new()?, TaskLock::new()?);
         let client_locks = ClientLocks::new()?;
         Arc::pin_init(
             pin_init!(Self {
@@ -373,14 +373,14 @@ impl Tenant {
     /// Waits until no other task of the tenant makes a client of the driver's, so that a tenant of
     /// many threads has one of them in the driver. It fails if the calling task is killed while it
     /// waits.
-    pub fn clients(&self) -> Result<OwnTurn<'_>> {
-        self.clients.take()
+    pub fn clients(&self) -> Result<TaskGuard<'_>> {
+        self.clients.lock()
     }
 
     /// Waits in the same way until no other task of the tenant waits for a worker. So a worker's
     /// queue is no longer than there are tenants.
-    pub fn jobs(&self) -> Result<OwnTurn<'_>> {
-        self.jobs.take()
+    pub fn jobs(&self) -> Result<TaskGuard<'_>> {
+        self.jobs.lock()
     }
 
     /// A handle for a new client. It counts as used until it is taken back, or the client that got

@@ -57,28 +57,28 @@ impl Semaphore {
 
 /// A lock that one task has at a time, and that others wait for killably.
 #[pin_data]
-pub struct TaskTurn {
+pub struct TaskLock {
     #[pin]
     inner: Semaphore,
 }
 
-/// It is the turn of the task that has this.
-pub struct OwnTurn<'a>(&'a TaskTurn);
+/// Keeps a [`TaskLock`] for the task that has it.
+pub struct TaskGuard<'a>(&'a TaskLock);
 
-impl TaskTurn {
-    /// Nobody's turn.
+impl TaskLock {
+    /// A lock that no task has.
     pub fn new() -> Result<Arc<Self>> {
         Arc::pin_init(pin_init!(Self { inner <- Semaphore::new(1) }), GFP_KERNEL)
     }
 
-    /// Waits for its turn; `EINTR` if the calling task is killed while it waits.
-    pub fn take(&self) -> Result<OwnTurn<'_>> {
+    /// Waits for the lock; `EINTR` if the calling task is killed while it waits.
+    pub fn lock(&self) -> Result<TaskGuard<'_>> {
         self.inner.take()?;
-        Ok(OwnTurn(self))
+        Ok(TaskGuard(self))
     }
 }
 
-impl Drop for OwnTurn<'_> {
+impl Drop for TaskGuard<'_> {
     fn drop(&mut self) {
         self.0.inner.give();
     }

@@ -113,7 +113,7 @@ impl<'a> Caller<'a> {
     ///
     /// The driver was not called, and `parts` are unchanged:
     ///
-    /// * `EINTR`, `ERESTARTSYS`: the task was killed while it waited for its turn.
+    /// * `EINTR`, `ERESTARTSYS`: the task was killed while it waited.
     /// * `E2BIG`: the parts do not fit the scratch.
     /// * `EINVAL`: a pointer lies in no earlier part, or a descriptor not inside its part.
     /// * `EFAULT`: the task has no memory, or a parameter is an address of the scratch.

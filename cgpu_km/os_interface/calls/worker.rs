@@ -292,7 +292,7 @@ impl Worker {
     /// Has `request` executed by the worker in the calling task's address space, and waits for it.
     ///
     /// The value is the driver's. An error says that the call was not made: `ERESTARTSYS` if the
-    /// calling task was killed before its turn, `ENOMEM`, or `EFAULT` for a task without an address
+    /// calling task was killed while it waited, `ENOMEM`, or `EFAULT` for a task without an address
     /// space.
     ///
     /// # Safety

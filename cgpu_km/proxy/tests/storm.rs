@@ -29,7 +29,7 @@ use calls::{
 };
 use crew::{
     Flight,
-    Turn, //
+    Pause, //
 };
 use machine::{
     Met,
@@ -68,7 +68,7 @@ const FLIGHTS: usize = 6;
 /// A program inside a call.
 struct StormCaller<'a> {
     world: &'a Mutex<World>,
-    turn: Option<&'a Turn>,
+    pause: Option<&'a Pause>,
     task: Task,
     blocks: BTreeMap<u64, Vec<u8>>,
     rng: Rng,
@@ -92,8 +92,8 @@ impl StormCaller<'_> {
     }
 
     fn stop(&mut self) {
-        if let Some(turn) = self.turn {
-            turn.stop();
+        if let Some(pause) = self.pause {
+            pause.stop();
         }
     }
 }
@@ -276,7 +276,7 @@ impl Storm {
         let hunger = (rng.below(48) == 0).then(|| u32::try_from(rng.below(8)).expect("small"));
         let mut caller = StormCaller {
             world: &self.world,
-            turn: None,
+            pause: None,
             task,
             blocks: request.blocks,
             rng,
@@ -311,10 +311,10 @@ impl Storm {
     fn fly(&mut self, task: Task, request: StormRequest, rng: Rng) {
         let world = Arc::clone(&self.world);
         lock(&world).machine.met.note("stands still in a call");
-        self.flights.extend(Flight::start(move |turn| {
+        self.flights.extend(Flight::start(move |pause| {
             let mut caller = StormCaller {
                 world: &world,
-                turn: Some(turn),
+                pause: Some(pause),
                 task,
                 blocks: request.blocks,
                 rng,

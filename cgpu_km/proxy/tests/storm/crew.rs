@@ -25,12 +25,12 @@ enum News {
 }
 
 /// The point at which a call in flight stops.
-pub(super) struct Turn {
+pub(super) struct Pause {
     news: Sender<News>,
     go: Receiver<()>,
 }
 
-impl Turn {
+impl Pause {
     /// Stops here until the test lets it go on.
     pub(super) fn stop(&self) {
         let told = self.news.send(News::Stopped).is_ok();
@@ -50,14 +50,14 @@ pub(super) struct Flight {
 
 impl Flight {
     /// Runs `call` to its first stop; `None`: it went through.
-    pub(super) fn start(call: impl FnOnce(&Turn) + Send + 'static) -> Option<Self> {
+    pub(super) fn start(call: impl FnOnce(&Pause) + Send + 'static) -> Option<Self> {
         let (news, theirs) = channel();
         let (go, gone) = channel();
-        let turn = Turn { news, go: gone };
+        let pause = Pause { news, go: gone };
         let thread = std::thread::spawn(move || {
-            let result = catch_unwind(AssertUnwindSafe(|| call(&turn)));
+            let result = catch_unwind(AssertUnwindSafe(|| call(&pause)));
             // Nobody listens any more where the test has failed.
-            let _ = turn.news.send(News::Over(result));
+            let _ = pause.news.send(News::Over(result));
         });
         let flight = Self {
             news: theirs,
