@@ -9,6 +9,7 @@
 //! go, but nothing else can come to have that name before the call ends. So a name means the same
 //! at the beginning of a call, when the driver executes it, and at its end.
 
+mod end;
 mod named;
 mod notes;
 mod preemption;
@@ -58,8 +59,7 @@ use crate::{
     store::{
         Exhausted,
         List, //
-    },
-    uapi::Limited, //
+    }, //
 };
 
 /// The clients and objects of a tenant.
@@ -341,53 +341,6 @@ impl Forest {
         });
     }
 
-    /// Takes an object away with everything below it. Objects that are still coming go to the
-    /// client's root, or are left without a client if the client itself goes.
-    pub(super) fn fell(&mut self, top: RecordId, accounts: &mut Accounts) {
-        self.forget_preemption(top);
-        self.detach(top);
-        let mut at = top;
-        loop {
-            step();
-            let Some(object) = self.objects.get(at) else {
-                return;
-            };
-            if let Some(child) = object.child {
-                match self.objects.get(child).map(|child| child.life) {
-                    Some(ObjectLife::Here) => at = child,
-                    _ => {
-                        self.detach(child);
-                        self.rehome(child, top);
-                    }
-                }
-                continue;
-            }
-            let up = object.parent;
-            if up.is_some() {
-                self.detach(at);
-            }
-            self.uproot(at, accounts);
-            match up {
-                Some(parent) => at = parent,
-                None => return,
-            }
-        }
-    }
-
-    /// The parent of an object that is still coming is gone, as part of all below `top`.
-    fn rehome(&mut self, id: RecordId, top: RecordId) {
-        let Some(object) = self.objects.get_mut(id) else {
-            return;
-        };
-        let client = object.owner.and_then(|owner| self.clients.get(owner));
-        let root = client.map(|client| client.root);
-        if let Some(root) = root.filter(|&root| root != top) {
-            self.attach(id, root);
-            return;
-        }
-        object.owner = None;
-    }
-
     /// A subdevice wants this boost from now on.
     pub(super) fn set_boost(&mut self, id: RecordId, boost: Boost, accounts: &mut Accounts) {
         let Some(object) = self.objects.get_mut(id) else {
@@ -401,144 +354,6 @@ impl Forest {
             let changed = ledger.boosters.replace(before, boost);
             self.boost_changes = self.boost_changes.wrapping_add(u64::from(changed));
         }
-    }
-
-    /// Takes one object away that nothing is below of and that is below nothing.
-    pub(super) fn uproot(&mut self, id: RecordId, accounts: &mut Accounts) {
-        let Some(mut object) = self.objects.get_mut(id) else {
-            return;
-        };
-        let was = object.life;
-        if object.kind == Kind::Device {
-            self.forget_share(id);
-            let Some(same) = self.objects.get_mut(id) else {
-                return;
-            };
-            object = same;
-        }
-        if object.boost() != Boost::OFF {
-            self.set_boost(id, Boost::OFF, accounts);
-            let Some(same) = self.objects.get_mut(id) else {
-                return;
-            };
-            object = same;
-        }
-        let owner = object.owner.take();
-        object.life = ObjectLife::Gone;
-        if is_scheduled(object.kind) {
-            let (client, handle, share) = (object.client, object.handle, object.share);
-            if let Some(share) = share.filter(|_| was == ObjectLife::Here) {
-                self.channels.note(Noted {
-                    share,
-                    client,
-                    object: handle,
-                    what: ChannelEvent::Gone,
-                });
-            }
-            self.channels.forget();
-        }
-        if let Some(hold) = object.hold.take() {
-            accounts.release(hold);
-        }
-        // The call that had the driver free it has ended its mappings before.
-        while let Some(file) = self.shown.file_of(id) {
-            debug_assert!(false, "a mapping outlives its object");
-            self.shown.remove(file);
-        }
-        let mapped = self.mapped.end(id);
-        let Some(object) = self.objects.get_mut(id) else {
-            return;
-        };
-        accounts.uncount(object.share, object.kind);
-        let ledgers = &mut accounts.ledgers;
-        ledgers.uncount(object.share, Limited::Bar1, object.bar1());
-        ledgers.uncount(object.share, Limited::Objects, object.records());
-        ledgers.uncount(object.share, Limited::Objects, mapped);
-        let was_polled = object.is_polled();
-        if let Some(share) = object.share.take() {
-            let ledger = accounts.ledgers.get_mut(share);
-            let devices = owner
-                .filter(|_| object.kind == Kind::Device && was == ObjectLife::Here)
-                .and_then(|owner| self.clients.get_mut(owner)?.devices.get_mut(share.index()));
-            if let Some(ledger) = ledger {
-                ledger.leave();
-                if was_polled {
-                    ledger.polls.end();
-                }
-                if was == ObjectLife::Here {
-                    lower(&mut ledger.objects, 1);
-                }
-                if let Some(devices) = devices {
-                    lower(devices, 1);
-                    if *devices == 0 {
-                        lower(&mut ledger.clients, 1);
-                    }
-                }
-            }
-        }
-        if let Some(owner) = owner {
-            if self.clients.get(owner).is_some_and(|c| c.root == id) {
-                self.remove_client(owner, accounts);
-            }
-        }
-        self.forget_errors(id);
-        self.bury(id);
-    }
-
-    /// Removes an object that is gone, unless a call in flight still names it.
-    #[inline]
-    fn bury(&mut self, id: RecordId) {
-        let free = |object: &Object| object.life == ObjectLife::Gone && object.named == 0;
-        if self.objects.get(id).is_some_and(free) {
-            self.remove_object(id);
-        }
-    }
-
-    #[inline(never)] // Most objects whose name is released stay.
-    fn remove_object(&mut self, id: RecordId) {
-        self.strike(id);
-        self.objects.remove(id);
-    }
-
-    /// Takes the entry of an object, or its promise, back.
-    fn strike(&mut self, id: RecordId) {
-        let Some(object) = self.objects.get_mut(id) else {
-            return;
-        };
-        match core::mem::replace(&mut object.entry, HandleEntry::None) {
-            HandleEntry::Made => {
-                let key = object.key();
-                self.by_handle.remove(key);
-            }
-            HandleEntry::Promised => self.by_handle.forget_promise(),
-            HandleEntry::None => {}
-        }
-    }
-
-    fn remove_client(&mut self, id: RecordId, accounts: &mut Accounts) {
-        let Some(client) = self.clients.remove(id) else {
-            return;
-        };
-        if let Some(next) = client.next.and_then(|next| self.clients.get_mut(next)) {
-            next.previous = client.previous;
-        }
-        match (client.previous, client.next) {
-            (Some(previous), next) => {
-                if let Some(previous) = self.clients.get_mut(previous) {
-                    previous.next = next;
-                }
-            }
-            (None, Some(next)) => self.by_file.set(client.file.0, next),
-            (None, None) => self.by_file.remove(client.file.0),
-        }
-        let root = self.objects.get(client.root);
-        // One that the driver was asked for in vain has none.
-        let handle = root.map(|root| root.client).filter(|handle| handle.0 != 0);
-        if let Some(handle) = handle.filter(|_| self.gone.room() > 0) {
-            // There is room.
-            let _ = self.gone.push(handle);
-        }
-        accounts.processes.part(client.process);
     }
 
     /// Calls `work` with each of the clients that were made on a file.

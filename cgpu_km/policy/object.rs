@@ -146,6 +146,24 @@ pub(super) struct Object {
     pub(super) next: Option<RecordId>,
 }
 
+/// An object as it was when it ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) client: ClientHandle,
+    pub(super) handle: ObjectHandle,
+    pub(super) kind: Kind,
+    /// The driver had it.
+    pub(super) was_here: bool,
+    pub(super) was_polled: bool,
+    pub(super) share: Option<ShareId>,
+    pub(super) hold: Option<RecordId>,
+    pub(super) owner: Option<RecordId>,
+    /// As [`Object::bar1`].
+    pub(super) bar1: u64,
+    /// As [`Object::records`].
+    pub(super) records: u64,
+}
+
 impl Object {
     /// An object that the driver is about to be asked for.
     pub(super) fn coming(
@@ -232,6 +250,24 @@ impl Object {
         match self.kind {
             Kind::Subdevice => Boost::from_number(u32::try_from(self.asked()).unwrap_or(0)),
             _ => Boost::OFF,
+        }
+    }
+
+    /// The object is gone. What counts for it elsewhere is taken out of it.
+    pub(super) fn end(&mut self) -> Ended {
+        let was_here = self.life == ObjectLife::Here;
+        self.life = ObjectLife::Gone;
+        Ended {
+            client: self.client,
+            handle: self.handle,
+            kind: self.kind,
+            was_here,
+            was_polled: self.is_polled(),
+            share: self.share.take(),
+            hold: self.hold.take(),
+            owner: self.owner.take(),
+            bar1: self.bar1(),
+            records: self.records(),
         }
     }
 
