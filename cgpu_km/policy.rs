@@ -105,6 +105,7 @@ pub use crate::uapi::{
     ManagedMode, //
 };
 pub use accounting::{
+    balance::MakingRoom,
     cuts::UnmapTicket,
     lookup::Surroundings,
     structs::SplitTicket,

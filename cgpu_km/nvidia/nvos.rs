@@ -52,11 +52,24 @@ pub const MAP_OF_OTHER_KIND: u32 = 1 << 3 | 1 << 19;
 /// (`NVOS47_FLAGS_DEFER_TLB_INVALIDATION`).
 pub const UNMAP_DEFERS_TLB_INVALIDATION: u32 = 1;
 
-/// Whether `NV_ESC_RM_UNMAP_MEMORY_DMA` ends a whole mapping. Since 550 NVOS47 has 48 bytes, and
+/// How much of a mapping a call ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnmapExtent {
+    /// All of it.
+    Whole,
+    /// Some of its addresses.
+    Part,
+}
+
+/// How much of a mapping `NV_ESC_RM_UNMAP_MEMORY_DMA` ends. Since 550 NVOS47 has 48 bytes, and
 /// says how many are to be unmapped; 0: all (`NVOS47_PARAMETERS`, nvos.h).
-pub fn unmaps_whole(bytes: &[u8]) -> bool {
+pub fn unmap_extent(bytes: &[u8]) -> UnmapExtent {
     const SIZE: Field<u64> = Field::at(32);
-    bytes.len() < 48 || SIZE.get(bytes) == Some(0)
+    if bytes.len() < 48 || SIZE.get(bytes) == Some(0) {
+        UnmapExtent::Whole
+    } else {
+        UnmapExtent::Part
+    }
 }
 
 /// The question about a handle: the class of its object

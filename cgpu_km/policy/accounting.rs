@@ -2,7 +2,7 @@
 //! The accounting of one tenant: what it consists of, and the events that change it.
 
 mod answers;
-mod balance;
+pub(super) mod balance;
 pub(super) mod cuts;
 mod exports;
 pub(super) mod lookup;

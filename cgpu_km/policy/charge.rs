@@ -92,8 +92,8 @@ impl Accounts {
         self.costs.reserve()?;
         self.holds.reserve()?;
         let (what, host) = (Limited::HostMemory, demand.host);
-        if host > 0 && !self.ledgers.count(Some(share), what, host) {
-            return Err(RefusalCause::LimitReached(what));
+        if host > 0 {
+            self.ledgers.count(Some(share), what, host)?;
         }
         let ledger = self.ledgers.get_mut(share).ok_or(Exhausted)?;
         let claim = match host {
@@ -375,7 +375,7 @@ impl Accounts {
     /// Counts an object that is to come, as far as the limits allow.
     pub(super) fn count(&mut self, share: Option<ShareId>, kind: Kind) -> Result<(), Limited> {
         for what in limited(kind).into_iter().flatten() {
-            if !self.ledgers.count(share, what, 1) {
+            if let Err(what) = self.ledgers.count(share, what, 1) {
                 let all = limited(kind).into_iter().flatten();
                 for before in all.take_while(|before| *before != what) {
                     self.ledgers.uncount(share, before, 1);

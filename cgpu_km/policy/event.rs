@@ -552,6 +552,12 @@ impl RefusalCause {
     }
 }
 
+impl From<Limited> for RefusalCause {
+    fn from(what: Limited) -> Self {
+        Self::LimitReached(what)
+    }
+}
+
 impl From<Exhausted> for RefusalCause {
     fn from(_: Exhausted) -> Self {
         Self::Exhausted

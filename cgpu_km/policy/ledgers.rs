@@ -151,27 +151,30 @@ impl Ledgers {
         self.common.are_clear() && self.list.iter().all(Ledger::is_clear)
     }
 
-    /// Counts so much more of a thing of a share; of none: on each that the tenant has. `false`: it
-    /// is too much.
-    #[must_use]
-    pub(super) fn count(&mut self, share: Option<ShareId>, what: Limited, more: u64) -> bool {
+    /// Counts so much more of a thing of a share; of none: on each that the tenant has. It fails,
+    /// with the name of the thing, if that is too much.
+    pub(super) fn count(
+        &mut self,
+        share: Option<ShareId>,
+        what: Limited,
+        more: u64,
+    ) -> Result<(), Limited> {
         let common = &self.common;
         let Some(share) = share else {
             let mut active = self.list.iter_mut().filter(|ledger| ledger.active);
             let fits = active.all(|ledger| ledger.has_room(what, more, common));
-            if fits {
-                self.common.raise(what, more);
+            if !fits {
+                return Err(what);
             }
-            return fits;
+            self.common.raise(what, more);
+            return Ok(());
         };
-        let Some(ledger) = self.list.get_mut(share.index()) else {
-            return false;
-        };
-        let fits = ledger.has_room(what, more, common);
-        if fits {
-            ledger.quotas.counts.raise(what, more);
+        let ledger = self.list.get_mut(share.index()).ok_or(what)?;
+        if !ledger.has_room(what, more, common) {
+            return Err(what);
         }
-        fits
+        ledger.quotas.counts.raise(what, more);
+        Ok(())
     }
 
     /// So much of what was counted is gone.

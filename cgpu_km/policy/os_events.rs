@@ -72,9 +72,9 @@ impl OsEvents {
         Ok(())
     }
 
-    /// Removes a key. `false`: there is none.
-    pub(super) fn remove(&mut self, key: u64) -> bool {
-        self.keys.remove(key).is_some()
+    /// Removes a key and gives its file; `None`: there is no such key.
+    pub(super) fn remove(&mut self, key: u64) -> Option<FileId> {
+        self.keys.remove(key).map(|record| record.file)
     }
 
     /// Removes a key of a file, as long as there is one.
@@ -82,6 +82,6 @@ impl OsEvents {
         let is_of_it = |record: &&EventKey| record.file == file;
         let record = self.keys.records().iter().find(is_of_it);
         let key = record.map(|record| record.key);
-        key.is_some_and(|key| self.remove(key))
+        key.is_some_and(|key| self.remove(key).is_some())
     }
 }

@@ -15,6 +15,10 @@ const MOST_CHANGES: u32 = 64;
 /// So many more may follow in each second.
 const CHANGES_PER_SECOND: u32 = 16;
 
+/// More than a share may have the driver look at.
+#[derive(Debug)]
+pub(super) struct TooManyPolls;
+
 /// The wishes of one share.
 #[derive(Debug, Default)]
 pub(super) struct Polls {
@@ -27,9 +31,9 @@ pub(super) struct Polls {
 }
 
 impl Polls {
-    /// Counts a change of what an object wants, which wanted something before or not; whether there
-    /// may be one now.
-    pub(super) fn change(&mut self, wanted_before: bool, now_s: u64) -> bool {
+    /// Counts a change of what an object wants, which wanted something before or not. It fails if
+    /// there are too many such objects or changes.
+    pub(super) fn change(&mut self, wanted_before: bool, now_s: u64) -> Result<(), TooManyPolls> {
         let seconds = u32::try_from(now_s.saturating_sub(self.second)).unwrap_or(u32::MAX);
         let made_up = seconds.saturating_mul(CHANGES_PER_SECOND);
         self.changes = self.changes.saturating_sub(made_up);
@@ -37,11 +41,11 @@ impl Polls {
         self.second = self.second.max(now_s);
         let more = u32::from(!wanted_before);
         if self.changes >= MOST_CHANGES || self.objects.saturating_add(more) > MOST_OBJECTS {
-            return false;
+            return Err(TooManyPolls);
         }
         self.changes += 1;
         self.objects += more;
-        true
+        Ok(())
     }
 
     /// An object that wanted something is gone.
@@ -59,7 +63,7 @@ mod tests {
         let mut polls = Polls::default();
         let mut granted = |second| {
             (0..100)
-                .filter(|i| polls.change(*i > 0 || second > 7, second))
+                .filter(|i| polls.change(*i > 0 || second > 7, second).is_ok())
                 .count()
         };
         assert_eq!(granted(7), 64);
@@ -72,11 +76,11 @@ mod tests {
     #[test]
     fn few_objects_want_anything() {
         let mut polls = Polls::default();
-        let granted = (0..100).filter(|i| polls.change(false, *i)).count();
+        let granted = (0..100).filter(|i| polls.change(false, *i).is_ok()).count();
         assert_eq!(granted, 64);
-        assert!(polls.change(true, 200), "one that has a wish");
+        assert!(polls.change(true, 200).is_ok(), "one that has a wish");
         polls.end();
-        assert!(polls.change(false, 300));
-        assert!(!polls.change(false, 400));
+        assert!(polls.change(false, 300).is_ok());
+        assert!(polls.change(false, 400).is_err());
     }
 }

@@ -198,16 +198,16 @@ pub(super) fn unmap_dma(
     let device = ObjectHandle(get(H_DEVICE, bytes)?);
     let range = ObjectHandle(get(H_DMA, bytes)?);
     check_file(call, asked.session, client)?;
-    let whole = nvos::unmaps_whole(bytes);
+    let extent = nvos::unmap_extent(bytes);
     let begun =
-        |accounting: &mut Accounting| accounting.begin_rm_unmap(client, device, range, whole);
+        |accounting: &mut Accounting| accounting.begin_rm_unmap(client, device, range, extent);
     let ticket = call.accounting(begun)?;
     let defer = nvos::UNMAP_DEFERS_TLB_INVALIDATION;
     let returned = prompt(call, asked.code, bytes, (FLAGS, defer), Route::Unseen);
     let status = Escape::RmUnmapMemoryDma.status(bytes.len());
     let told = status.and_then(|status| status.get(bytes)).map(NvStatus);
     let done = returned == Ok(0) && told == Some(NvStatus::NV_OK);
-    call.accounting(|accounting| accounting.end_rm_unmap(ticket, whole, done));
+    call.accounting(|accounting| accounting.end_rm_unmap(ticket, extent, done));
     Ok(returned?)
 }
 

@@ -38,6 +38,7 @@ use crate::{
         FileId,
         GpuId,
         Location,
+        MakingRoom,
         ManagedOrder,
         RefusalCause,
         Ticket, //
@@ -223,9 +224,9 @@ pub(super) fn begin_alloc(
 ) -> Result<Ticket, RefusalCause> {
     let bytes = request.most();
     let begun = host.accounting(|accounting| {
-        match gpu.filter(|gpu| accounting.begin_demand(*gpu, bytes)) {
-            Some(crowded) => Err(crowded),
-            None => Ok(accounting.begin_alloc(request)),
+        match gpu.map(|gpu| (gpu, accounting.begin_demand(gpu, bytes))) {
+            Some((crowded, MakingRoom::Begun)) => Err(crowded),
+            _ => Ok(accounting.begin_alloc(request)),
         }
     });
     let gpu = match begun {

@@ -88,7 +88,7 @@ impl TenantNode {
         }
         let gpu = self.gpu();
         self.node(&mut state).ok_or(ENODEV)?.enter()?;
-        if !state.accounting.enter(gpu, Limited::Files) {
+        if state.accounting.enter(gpu, Limited::Files).is_err() {
             if let Some(node) = self.node(&mut state) {
                 node.leave();
             }
@@ -179,7 +179,7 @@ impl TenantFile {
     pub fn enter_registers(&self) -> bool {
         let gpu = self.endpoint.gpu();
         let tenant = self.tenant();
-        tenant.with_accounting(|accounting| accounting.enter(gpu, Limited::Mappings))
+        tenant.with_accounting(|accounting| accounting.enter(gpu, Limited::Mappings).is_ok())
     }
 
     /// Counts a copy of one; `false`: it is too many, and counts all the same.
@@ -189,7 +189,8 @@ impl TenantFile {
         };
         let gpu = instance.gpu().id();
         let fits = self.tenant().with_accounting(|accounting| {
-            let fits = how == CopiedBy::Fork && accounting.enter(Some(gpu), Limited::Mappings);
+            let fits =
+                how == CopiedBy::Fork && accounting.enter(Some(gpu), Limited::Mappings).is_ok();
             if !fits {
                 accounting.enter_always(gpu, Limited::Mappings);
             }

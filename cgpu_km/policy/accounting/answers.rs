@@ -104,7 +104,7 @@ impl Accounting {
             .share
             .and_then(|share| self.accounts.ledgers.get_mut(share));
         let ledger = ledger.ok_or(RefusalCause::NoSuchGpu)?;
-        if !ledger.polls.change(data.is_polled(), now_s) {
+        if ledger.polls.change(data.is_polled(), now_s).is_err() {
             return Err(RefusalCause::PolledTooOften);
         }
         data.ask(1);

@@ -30,31 +30,45 @@ use crate::{
     uapi::ManagedMode, //
 };
 
+/// The answer to a memory object that needs room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MakingRoom {
+    /// The object has room, or the tenant no share of that GPU.
+    Needless,
+    /// All managed memory that can be moved would not be enough.
+    Vain,
+    /// Memory is to be moved ([`Accounting::make_room`]). Nothing takes what is free until
+    /// [`Accounting::end_demand`].
+    Begun,
+}
+
 impl Accounting {
     /// Whether there is managed memory, without which nothing has to be balanced.
     pub fn has_managed(&self) -> bool {
         !self.managed.is_empty()
     }
 
-    /// Room is to be made for a memory object: nothing takes what is free until
-    /// [`Accounting::end_demand`]. `false`: there is room, or there would be none.
-    pub fn begin_demand(&mut self, gpu: GpuId, bytes: u64) -> bool {
-        if !self.has_managed() {
-            return false;
-        }
+    /// A memory object of so many bytes is to be made: has managed memory make room for it, if that
+    /// is needed and enough.
+    pub fn begin_demand(&mut self, gpu: GpuId, bytes: u64) -> MakingRoom {
         let ledgers = &self.accounts.ledgers;
         let (Some(share), Some(ledger)) = (ledgers.of(gpu), ledgers.on(gpu)) else {
-            return false;
+            return MakingRoom::Needless;
         };
         let free = ledger.free();
-        if bytes <= free || ledger.managed() == 0 {
-            return false;
+        if bytes <= free {
+            return MakingRoom::Needless;
+        }
+        if ledger.managed() == 0 {
+            return MakingRoom::Vain;
         }
         let movable = self.movable(share);
         let room = movable.saturating_mul(BLOCK).saturating_add(free);
-        let enough = room >= bytes.saturating_add(ledger.excess());
-        self.managed.demands += u32::from(enough);
-        enough
+        if room < bytes.saturating_add(ledger.excess()) {
+            return MakingRoom::Vain;
+        }
+        self.managed.demands += 1;
+        MakingRoom::Begun
     }
 
     /// The memory object was asked for.

@@ -155,9 +155,7 @@ impl Accounting {
         }
         let space = self.managed.enter(file)?;
         let more = cuts.count * CUT_STRUCT;
-        if !self.accounts.ledgers.count(None, HOST, more) {
-            return Err(RefusalCause::LimitReached(HOST));
-        }
+        self.accounts.ledgers.count(None, HOST, more)?;
         space.cuts.add(cuts.count);
         Ok(cuts)
     }

@@ -201,11 +201,11 @@ impl Accounting {
     fn count_export(&mut self, share: Option<ShareId>) -> Result<(), RefusalCause> {
         let ledgers = &mut self.accounts.ledgers;
         for (number, what) in LIMITED.into_iter().enumerate() {
-            if !ledgers.count(share, what, 1) {
+            if let Err(what) = ledgers.count(share, what, 1) {
                 for counted in LIMITED.into_iter().take(number) {
                     ledgers.uncount(share, counted, 1);
                 }
-                return Err(RefusalCause::LimitReached(what));
+                return Err(what.into());
             }
         }
         Ok(())

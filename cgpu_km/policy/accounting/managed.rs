@@ -163,9 +163,7 @@ impl Accounting {
         }
         let space = self.managed.enter(file)?;
         let (ledgers, what) = (&mut self.accounts.ledgers, Limited::HostMemory);
-        if !ledgers.count(None, what, host) {
-            return Err(RefusalCause::LimitReached(what));
-        }
+        ledgers.count(None, what, host)?;
         let begun = space.fixed.begin(base, last, kind, number);
         begun.inspect_err(|_| ledgers.uncount(None, what, host))?;
         for ledger in ledgers_of(space.shares, &mut self.accounts.ledgers) {

@@ -8,7 +8,8 @@ use crate::{
             ClientHandle,
             ObjectHandle, //
         },
-        memory::PageSize, //
+        memory::PageSize,
+        nvos::UnmapExtent, //
     },
     policy::{
         accounting::Accounting,
@@ -155,18 +156,18 @@ impl Accounting {
         Ok(())
     }
 
-    /// A mapping in a range is about to be unmapped (`NV_ESC_RM_UNMAP_MEMORY_DMA`), whole or a part
-    /// of it. Of a part the driver may make a record more: for what is before, and what is behind
+    /// A mapping in a range is about to be unmapped (`NV_ESC_RM_UNMAP_MEMORY_DMA`). Of a part the
+    /// driver may make a record more: for what is before, and what is behind
     /// (`serverInterUnmapMapping()`, rs_server.c).
     pub fn begin_rm_unmap(
         &mut self,
         client: ClientHandle,
         device: ObjectHandle,
         range: ObjectHandle,
-        whole: bool,
+        extent: UnmapExtent,
     ) -> Result<RmMapTicket, RefusalCause> {
         let (device, range) = self.reachable(client, device, range)?;
-        if !whole {
+        if extent == UnmapExtent::Part {
             self.count_mapping(range)?;
         }
         Ok(self.name_map([Some(device), None, Some(range)]))
@@ -174,11 +175,19 @@ impl Accounting {
 
     /// The driver has answered a call that [`Accounting::begin_rm_unmap`] agreed to: it has done it
     /// or not, and has told so where no program could write it.
-    pub fn end_rm_unmap(&mut self, ticket: RmMapTicket, whole: bool, done: bool) {
+    pub fn end_rm_unmap(&mut self, ticket: RmMapTicket, extent: UnmapExtent, done: bool) {
         let [_, _, range] = &ticket.names;
         let id = range.and_then(|range| self.forest.objects.find(range));
-        // One record less, or none more. Of a part it is not known what is left.
-        if let Some(id) = id.filter(|_| whole == done) {
+        let is_less = match (extent, done) {
+            // Its record is gone.
+            (UnmapExtent::Whole, true) => true,
+            // The record that was counted ahead did not come.
+            (UnmapExtent::Part, false) => true,
+            (UnmapExtent::Whole, false) => false,
+            // It is not known whether one or two parts are left.
+            (UnmapExtent::Part, true) => false,
+        };
+        if let Some(id) = id.filter(|_| is_less) {
             self.uncount_mapping(id);
         }
         self.end_named_map(ticket);

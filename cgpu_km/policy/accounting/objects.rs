@@ -317,8 +317,7 @@ impl Accounting {
         let process = self.accounts.processes.join(alloc.process)?;
         let object = Object::coming(client, alloc.object, alloc.class, alloc.kind);
         let counted = self.accounts.count(None, alloc.kind);
-        let counted = counted.map_err(RefusalCause::LimitReached);
-        let planted = counted.and_then(|()| {
+        let planted = counted.map_err(RefusalCause::from).and_then(|()| {
             let planted = self.forest.plant_client(object, alloc.file, process);
             Ok(planted.inspect_err(|_| self.accounts.uncount(None, alloc.kind))?)
         });
@@ -533,8 +532,7 @@ impl Accounting {
         let handle = object.handle;
         let (share, hold, kind) = (object.share, object.hold, object.kind);
         let counted = self.accounts.count(share, kind);
-        let counted = counted.map_err(RefusalCause::LimitReached);
-        let planted = counted.and_then(|()| {
+        let planted = counted.map_err(RefusalCause::from).and_then(|()| {
             let planted = self.forest.plant(object, parent);
             Ok(planted.inspect_err(|_| self.accounts.uncount(share, kind))?)
         });

@@ -106,9 +106,7 @@ impl Accounting {
             }
             None => None,
         };
-        if !self.accounts.ledgers.count(share, Limited::Objects, 1) {
-            return Err(RefusalCause::LimitReached(Limited::Objects));
-        }
+        self.accounts.ledgers.count(share, Limited::Objects, 1)?;
         if let Some(peer) = self.forest.objects.get_mut(peer_id) {
             peer.ask(peer.records().saturating_add(1));
         }

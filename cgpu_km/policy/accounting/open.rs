@@ -4,6 +4,7 @@
 use crate::{
     policy::{
         accounting::Accounting,
+        event::RefusalCause,
         ids::GpuId, //
     },
     uapi::Limited, //
@@ -11,16 +12,19 @@ use crate::{
 
 impl Accounting {
     /// Counts one more file of a node, or mapping of registers: of a GPU, or (`None`) of each that
-    /// the tenant has. `false`: it is too many, which is noted, and nothing was counted.
-    #[must_use]
-    pub fn enter(&mut self, gpu: Option<GpuId>, what: Limited) -> bool {
+    /// the tenant has.
+    ///
+    /// # Errors
+    ///
+    /// There are too many of them already, which is noted, or the tenant never had that GPU.
+    /// Nothing was counted.
+    pub fn enter(&mut self, gpu: Option<GpuId>, what: Limited) -> Result<(), RefusalCause> {
         let ledgers = &mut self.accounts.ledgers;
         let share = gpu.and_then(|gpu| ledgers.known_share(gpu));
-        // A GPU that the tenant never had.
         if share.is_none() && gpu.is_some() {
-            return false;
+            return Err(RefusalCause::NoSuchGpu);
         }
-        ledgers.count(share, what, 1)
+        Ok(ledgers.count(share, what, 1)?)
     }
 
     /// The same for what is there already and cannot be refused.

@@ -37,9 +37,7 @@ impl Accounting {
             None => {}
         }
         let ledgers = &mut self.accounts.ledgers;
-        if !ledgers.count(None, Limited::Files, 1) {
-            return Err(RefusalCause::LimitReached(Limited::Files));
-        }
+        ledgers.count(None, Limited::Files, 1)?;
         let entered = self.os_events.insert(key, file);
         Ok(entered.inspect_err(|_| {
             let ledgers = &mut self.accounts.ledgers;
@@ -80,7 +78,7 @@ impl Accounting {
     }
 
     fn forget_os_event(&mut self, key: u64) {
-        if self.os_events.remove(key) {
+        if self.os_events.remove(key).is_some() {
             let ledgers = &mut self.accounts.ledgers;
             ledgers.uncount(None, Limited::Files, 1);
         }

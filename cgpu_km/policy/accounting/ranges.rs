@@ -26,11 +26,16 @@ impl Accounting {
     ) -> Result<RangeTicket, RefusalCause> {
         let ticket = self.ranges.begin(file, base, length)?;
         let (ledgers, what) = (&mut self.accounts.ledgers, Limited::HostMemory);
-        if ticket.is_new() && !ledgers.count(None, what, RANGE_STRUCT) {
-            self.ranges.cancel(ticket);
-            return Err(RefusalCause::LimitReached(what));
+        if !ticket.is_new() {
+            return Ok(ticket);
         }
-        Ok(ticket)
+        match ledgers.count(None, what, RANGE_STRUCT) {
+            Ok(()) => Ok(ticket),
+            Err(full) => {
+                self.ranges.cancel(ticket);
+                Err(full.into())
+            }
+        }
     }
 
     /// The driver has answered a call that [`Accounting::begin_range`] agreed to; `made`: it says

@@ -45,9 +45,7 @@ fn charge_bar1(
     };
     let whole = ledger.quotas.bar1_bytes(part, object.page);
     let more = whole.saturating_sub(counted);
-    if !ledgers.count(object.share, Limited::Bar1, more) {
-        return Err(RefusalCause::LimitReached(Limited::Bar1));
-    }
+    ledgers.count(object.share, Limited::Bar1, more)?;
     object.grow_bar1(more);
     Ok(more)
 }
@@ -97,12 +95,10 @@ impl Accounting {
     pub(super) fn count_mapping(&mut self, id: RecordId) -> Result<(), RefusalCause> {
         let share = self.forest.objects.get(id).ok_or(Exhausted)?.share;
         self.forest.mapped.raise(id)?;
-        let objects = Limited::Objects;
-        if !self.accounts.ledgers.count(share, objects, 1) {
+        let counted = self.accounts.ledgers.count(share, Limited::Objects, 1);
+        Ok(counted.inspect_err(|_| {
             self.forest.mapped.lower(id);
-            return Err(RefusalCause::LimitReached(objects));
-        }
-        Ok(())
+        })?)
     }
 
     /// The driver has one such record less, for certain.

@@ -37,9 +37,7 @@ impl Accounting {
             return Ok(());
         }
         self.file_costs.reserve()?;
-        if !self.accounts.ledgers.count(None, HOST, more) {
-            return Err(RefusalCause::LimitReached(HOST));
-        }
+        self.accounts.ledgers.count(None, HOST, more)?;
         // Room was made above.
         Ok(self.file_costs.set(file, bytes)?)
     }
@@ -72,9 +70,7 @@ impl Accounting {
         let more = ends.clone().map(|_| SPLIT_STRUCT).sum();
         if more != 0 {
             space.splits.reserve()?;
-            if !self.accounts.ledgers.count(None, HOST, more) {
-                return Err(RefusalCause::LimitReached(HOST));
-            }
+            self.accounts.ledgers.count(None, HOST, more)?;
         }
         ends.for_each(|at| space.splits.add(at));
         space.splits.begin();
@@ -92,9 +88,7 @@ impl Accounting {
     pub fn begin_group(&mut self, file: FileId) -> Result<(), RefusalCause> {
         let space = self.managed.enter(file)?;
         space.groups.reserve()?;
-        if !self.accounts.ledgers.count(None, HOST, GROUP_STRUCT) {
-            return Err(RefusalCause::LimitReached(HOST));
-        }
+        self.accounts.ledgers.count(None, HOST, GROUP_STRUCT)?;
         space.groups.begin();
         Ok(())
     }

@@ -120,13 +120,8 @@ impl Accounting {
         }
         let (id, share) = (named.id, named.object.share);
         if binding == Binding::Made {
-            if !self
-                .accounts
-                .ledgers
-                .count(share, Limited::Objects, RECORDS)
-            {
-                return Err(RefusalCause::LimitReached(Limited::Objects));
-            }
+            let ledgers = &mut self.accounts.ledgers;
+            ledgers.count(share, Limited::Objects, RECORDS)?;
             if let Some(surface) = self.forest.objects.get_mut(id) {
                 surface.ask(surface.records().saturating_add(RECORDS));
             }

@@ -7,6 +7,7 @@ use crate::policy::{
     Admission,
     LimitView,
     Location,
+    MakingRoom,
     ManagedOrder,
     ManagedWish,
     MAX_SHARES, //
@@ -206,7 +207,7 @@ fn managed_memory_makes_room_for_memory_objects() {
     let mut accounting = spilling(10);
     map(&mut accounting, UVM, BASE, 10 * BLOCK).unwrap();
     let bytes = 4 * BLOCK;
-    assert!(accounting.begin_demand(GPU, bytes));
+    assert_eq!(accounting.begin_demand(GPU, bytes), MakingRoom::Begun);
     let order = accounting.make_room(GPU, bytes).unwrap();
     assert_eq!((order.base, order.length), (BASE + 6 * BLOCK, bytes));
     // It counts until the driver has moved it.
@@ -229,11 +230,12 @@ fn memory_moves_only_if_that_makes_enough_room() {
     let mut accounting = spilling(10);
     accounting.memory(object(9), 4 * BLOCK).unwrap();
     map(&mut accounting, UVM, BASE, 6 * BLOCK).unwrap();
-    assert!(
-        !accounting.begin_demand(GPU, 7 * BLOCK),
-        "more than all of it"
-    );
-    assert!(accounting.begin_demand(GPU, 6 * BLOCK));
+    // More than all of it.
+    let demand = accounting.begin_demand(GPU, 7 * BLOCK);
+    assert_eq!(demand, MakingRoom::Vain);
+    let demand = accounting.begin_demand(GPU, 0);
+    assert_eq!(demand, MakingRoom::Needless);
+    assert_eq!(accounting.begin_demand(GPU, 6 * BLOCK), MakingRoom::Begun);
     let order = accounting.make_room(GPU, 6 * BLOCK).unwrap();
     accounting.left(order, false);
     accounting.end_demand();
@@ -281,7 +283,7 @@ fn mode_charge_maps_all_or_nothing() {
     accounting.unmap_managed(UVM, BASE + BLOCK, BLOCK);
     assert_eq!(map(&mut accounting, UVM, BASE + 20 * BLOCK, BLOCK), Ok(()));
     // It does not make room for memory objects, either.
-    assert!(!accounting.begin_demand(GPU, BLOCK));
+    assert_eq!(accounting.begin_demand(GPU, BLOCK), MakingRoom::Vain);
 }
 
 #[test]
@@ -479,10 +481,10 @@ fn spilled_memory_stops_at_the_hosts_limit() {
     assert_eq!(accounting.share(GPU).unwrap().managed_refused, 1);
     assert_eq!(map(&mut accounting, UVM, next, BLOCK), Ok(()));
     // There is no room on the host for what counts.
-    assert!(!accounting.begin_demand(GPU, BLOCK));
+    assert_eq!(accounting.begin_demand(GPU, BLOCK), MakingRoom::Vain);
     assert!(accounting.make_room(GPU, BLOCK).is_none());
     accounting.unmap_managed(UVM, next, BLOCK);
-    assert!(accounting.begin_demand(GPU, BLOCK));
+    assert_eq!(accounting.begin_demand(GPU, BLOCK), MakingRoom::Begun);
     let order = accounting.make_room(GPU, 2 * BLOCK).unwrap();
     assert_eq!((order.base, order.length), (BASE + BLOCK, BLOCK));
     // It stands against both limits until the driver has moved it, and nothing else fits.
@@ -628,7 +630,7 @@ proptest! {
                 ManagedStep::Alloc(number, blocks) => {
                     let (object, bytes) = (object(0x100 + number), blocks * BLOCK);
                     let request = memory_request(CLIENT, DEVICE, object, bytes);
-                    let demand = accounting.begin_demand(GPU, blocks * BLOCK);
+                    let demand = accounting.begin_demand(GPU, bytes) == MakingRoom::Begun;
                     while let Some(order) = demand
                         .then(|| accounting.make_room(GPU, bytes))
                         .flatten()

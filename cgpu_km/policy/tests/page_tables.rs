@@ -5,7 +5,10 @@
 use super::*;
 use crate::{
     nvidia::status::NvStatus,
-    policy::managed::Admission, //
+    policy::{
+        managed::Admission,
+        MakingRoom, //
+    }, //
 };
 
 const MEMORY: ObjectHandle = ObjectHandle(0x5c00_0010);
@@ -294,7 +297,7 @@ fn counted_memory_makes_room_for_mappings_tables() {
         accounting.left(order, true);
     }
     accounting.alloc(&request).unwrap();
-    assert!(demand);
+    assert_eq!(demand, MakingRoom::Begun);
     accounting.end_demand();
     let changes = accounting.over_changes();
     let free = accounting.share(GPU).unwrap().free();

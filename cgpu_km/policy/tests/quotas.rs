@@ -382,11 +382,17 @@ fn files_of_common_nodes_count_on_each_gpu() {
         let set = accounting.set_limit_of(gpu, Limited::Files, Some(2));
         assert_eq!(set, Ok(()));
     }
-    assert!(accounting.enter(None, Limited::Files));
-    assert!(accounting.enter(Some(GPU), Limited::Files));
-    assert!(!accounting.enter(Some(GPU), Limited::Files));
-    assert!(!accounting.enter(None, Limited::Files));
-    assert!(accounting.enter(Some(OTHER_GPU), Limited::Files));
+    assert_eq!(accounting.enter(None, Limited::Files), Ok(()));
+    assert_eq!(accounting.enter(Some(GPU), Limited::Files), Ok(()));
+    assert_eq!(
+        accounting.enter(Some(GPU), Limited::Files),
+        Err(RefusalCause::LimitReached(Limited::Files))
+    );
+    assert_eq!(
+        accounting.enter(None, Limited::Files),
+        Err(RefusalCause::LimitReached(Limited::Files))
+    );
+    assert_eq!(accounting.enter(Some(OTHER_GPU), Limited::Files), Ok(()));
     let views = [GPU, OTHER_GPU].map(|gpu| accounting.limit_of(gpu, Limited::Files).unwrap());
     assert_eq!(
         views.map(|view| (view.used, view.refused)),
@@ -404,13 +410,19 @@ fn mappings_outlive_their_share() {
     let mut accounting = accounting(64 * MIB);
     let set = accounting.set_limit_of(GPU, Limited::Mappings, Some(1));
     assert_eq!(set, Ok(()));
-    assert!(accounting.enter(Some(GPU), Limited::Mappings));
-    assert!(!accounting.enter(Some(GPU), Limited::Mappings));
+    assert_eq!(accounting.enter(Some(GPU), Limited::Mappings), Ok(()));
+    assert_eq!(
+        accounting.enter(Some(GPU), Limited::Mappings),
+        Err(RefusalCause::LimitReached(Limited::Mappings))
+    );
     // A fork cannot be refused.
     accounting.enter_always(GPU, Limited::Mappings);
     let view = accounting.limit_of(GPU, Limited::Mappings).unwrap();
     assert_eq!((view.used, view.refused), (2, 1));
-    assert!(!accounting.enter(Some(OTHER_GPU), Limited::Mappings));
+    assert_eq!(
+        accounting.enter(Some(OTHER_GPU), Limited::Mappings),
+        Err(RefusalCause::NoSuchGpu)
+    );
     accounting.close_file(FILE);
     accounting.remove_share(GPU);
     accounting.leave(Some(GPU), Limited::Mappings);
