@@ -290,6 +290,15 @@ impl KernelLog {
         lines.retain(|line| is_fault(line));
         lines
     }
+
+    /// Prints the lines of [`KernelLog::faults`], and counts them.
+    pub fn tell_faults(&mut self) -> usize {
+        let faults = self.faults();
+        for line in &faults {
+            eprintln!("kernel: {line}");
+        }
+        faults.len()
+    }
 }
 
 /// Whether a line of the kernel's log tells of a fault in the kernel.

@@ -20,7 +20,7 @@ use cgpu_uapi as uapi;
 
 use crate::{
     control::{self, Control},
-    guest::tools::{sys, GPU},
+    guest::tools::{control, sys, GPU},
 };
 pub use figures::{BenchReport, BenchRow, BenchSettings, Beside, Spread};
 use figures::{ALONE, FEW, LIMIT};
@@ -153,7 +153,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 pub fn run(settings: BenchSettings) -> Result<BenchReport, String> {
     std::thread::sleep(SETTLE);
     control::mount_cgpufs()?;
-    let control = sys("control device", Control::open())?;
+    let control = control()?;
     let gpus = sys("GPUs", control.gpus())?;
     let gpu = gpus.iter().find(|gpu| gpu.minor == GPU).ok_or("no GPU")?;
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -21,7 +21,7 @@ use super::{
     process::spawn,
     rm,
     suite::doorbell::wait_for,
-    tools::{device_instance, RefusalsAllowed},
+    tools::{control, device_instance, RefusalsAllowed},
 };
 use crate::{
     bytes::{put_u32, put_u64, u32_at},
@@ -494,7 +494,7 @@ pub fn run(seconds: u64, seed: Option<u64>, processes: u32) -> Result<bool, Stri
     let seed = seed.unwrap_or_else(|| u64::try_from(now.as_nanos() & 0xffff_ffff).unwrap_or(0));
     println!("seed {seed}");
     let mut log = KernelLog::from_now();
-    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let control = control()?;
     let device_instance = device_instance(&control, GPU)?;
     let before = counts()?;
     for name in TENANTS {

@@ -7,10 +7,11 @@ use std::{collections::BTreeMap, os::unix::net::UnixStream};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    control::{self, Control},
+    control,
     guest::{
         process::{receive_fd, send_fd, spawn},
         rm,
+        tools::control,
     },
     layout,
     standin::{self, KernelLog},
@@ -257,7 +258,7 @@ fn hammer(path: &str, count: u64, may_fail: bool) -> Result<Done, String> {
 pub fn run(count: u64) -> Result<HammerReport, String> {
     control::mount_cgpufs()?;
     let mut log = KernelLog::from_now();
-    let device = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let device = control()?;
     let id = device
         .create(NAME, 0, 1 << 30, 1)
         .map_err(|e| format!("instance: errno {e}"))?;
@@ -266,11 +267,7 @@ pub fn run(count: u64) -> Result<HammerReport, String> {
     let destroyed = device.destroy(NAME, 0);
     let mut report = result?;
     destroyed.map_err(|e| format!("the instance cannot be removed: errno {e}"))?;
-    let faults = log.faults();
-    for line in &faults {
-        eprintln!("kernel: {line}");
-    }
-    report.kernel_warnings = faults.len();
+    report.kernel_warnings = log.tell_faults();
     Ok(report)
 }
 

@@ -29,8 +29,8 @@ use serde::Serialize;
 use stage::Stage;
 
 use crate::{
-    control::{self, Control},
-    guest::tools::RefusalsAllowed,
+    control,
+    guest::tools::{self, RefusalsAllowed},
     standin::{self, KernelLog},
 };
 
@@ -270,7 +270,7 @@ pub fn run(count: u64) -> Result<RaceReport, String> {
     let mut report = RaceReport::default();
     let plain = (count / 5).clamp(4000, 20_000);
     all(Scene::new(["/dev", "/dev"], None)?, plain, &mut report)?;
-    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let control = tools::control()?;
     for name in NAMES {
         let made = control.create(name, GPU, LIMIT, 1);
         made.map_err(|e| format!("{name}: errno {e}"))?;
@@ -278,7 +278,7 @@ pub fn run(count: u64) -> Result<RaceReport, String> {
     let folders = NAMES.map(control::folder);
     let folders = [folders[0].as_str(), folders[1].as_str()];
     all(Scene::new(folders, Some(control))?, count, &mut report)?;
-    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let control = tools::control()?;
     for name in NAMES {
         if let Err(e) = control.destroy(name, GPU) {
             report
@@ -288,10 +288,6 @@ pub fn run(count: u64) -> Result<RaceReport, String> {
     }
     standin::reset("unanswered")?;
     standin::reset("read_log")?;
-    let faults = kernel.faults();
-    for line in &faults {
-        eprintln!("kernel: {line}");
-    }
-    report.kernel_warnings = faults.len();
+    report.kernel_warnings = kernel.tell_faults();
     Ok(report)
 }

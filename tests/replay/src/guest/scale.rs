@@ -15,7 +15,7 @@ use crate::{
     guest::{
         process::spawn,
         rm::{Client, DEVICE_HANDLE},
-        tools::sys,
+        tools::{control, sys},
     },
     standin::{self, KernelLog},
     sys as os,
@@ -213,7 +213,7 @@ impl Scale {
 pub fn run(objects: u32, processes: u32) -> Result<ScaleReport, String> {
     control::mount_cgpufs()?;
     let mut log = KernelLog::from_now();
-    let control = sys("control device", Control::open())?;
+    let control = control()?;
     let gpus = sys("GPUs", control.gpus())?;
     let gpu = gpus.iter().find(|gpu| gpu.minor == GPU).ok_or("no GPU")?;
     let mut scale = Scale {
@@ -225,10 +225,6 @@ pub fn run(objects: u32, processes: u32) -> Result<ScaleReport, String> {
     scale.instances()?;
     scale.processes(processes)?;
     let mut report = scale.report;
-    let faults = log.faults();
-    for line in &faults {
-        eprintln!("kernel: {line}");
-    }
-    report.kernel_warnings = faults.len();
+    report.kernel_warnings = log.tell_faults();
     Ok(report)
 }

@@ -23,7 +23,7 @@ use crate::{
     control::{self, Control},
     guest::{
         process::spawn,
-        tools::{RefusalsAllowed, GPU, MIB},
+        tools::{control, RefusalsAllowed, GPU, MIB},
         uvm,
     },
     random::Random,
@@ -356,7 +356,7 @@ pub fn run(settings: StormSettings) -> Result<StormReport, String> {
     control::mount_cgpufs()?;
     let _rate = RefusalsAllowed::set(0)?;
     let mut log = KernelLog::from_now();
-    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let control = control()?;
     let gpus = control.gpus().map_err(|e| format!("GPUs: errno {e}"))?;
     let gpu = gpus.iter().find(|gpu| gpu.minor == GPU).ok_or("no GPU")?;
     let setting = worker::Setting {
@@ -417,10 +417,6 @@ pub fn run(settings: StormSettings) -> Result<StormReport, String> {
     report.calls = storm.board.calls.load(Relaxed);
     report.granted = storm.board.granted.load(Relaxed);
     report.refused = storm.board.refused.load(Relaxed);
-    let faults = log.faults();
-    for line in &faults {
-        eprintln!("kernel: {line}");
-    }
-    report.kernel_warnings = faults.len();
+    report.kernel_warnings = log.tell_faults();
     Ok(report)
 }

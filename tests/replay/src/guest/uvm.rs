@@ -3,9 +3,8 @@
 
 use crate::{
     bytes::{put_u32, put_u64, u32_at},
-    control::Control,
     facts,
-    guest::rm::Failure,
+    guest::{rm::Failure, tools::control},
     layout, sys,
 };
 
@@ -40,7 +39,7 @@ const CREATE_EXTERNAL_RANGE: u32 = 73;
 
 /// A GPU as UVM names it, by its minor.
 pub fn uuid(minor: u32) -> Result<[u8; 16], String> {
-    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let control = control()?;
     let gpus = control.gpus();
     let gpus = gpus.map_err(|e| format!("list of GPUs: errno {e}"))?;
     let gpu = gpus.iter().find(|gpu| gpu.minor == minor);

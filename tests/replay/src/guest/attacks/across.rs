@@ -12,10 +12,9 @@ use super::{
 };
 use crate::{
     bytes::put_u32,
-    control::Control,
     guest::{
         rm,
-        tools::{at, open_node, second_gpu},
+        tools::{at, control, open_node, second_gpu},
     },
     sys,
 };
@@ -24,12 +23,12 @@ pub(super) const ATTACKS: &[Own] = &[
     Own {
         name: "another GPU: memory mapped through its BAR1",
         function: "mapping_cpu.c:memMap_IMPL",
-        run: || compare(|both| through_bar1(both, false)),
+        run: || reach_neighbour(|both| through_bar1(both, false)),
     },
     Own {
         name: "another GPU: a copy of memory mapped through its BAR1 (RM_DUP_OBJECT)",
         function: "mem.c:memCopyConstruct_IMPL",
-        run: || compare(|both| through_bar1(both, true)),
+        run: || reach_neighbour(|both| through_bar1(both, true)),
     },
 ];
 
@@ -115,8 +114,8 @@ fn tried(
     seen
 }
 
-fn compare(attack: fn(&Both) -> Result<Reached, String>) -> Result<String, String> {
-    let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
+fn reach_neighbour(attack: fn(&Both) -> Result<Reached, String>) -> Result<String, String> {
+    let control = control()?;
     let other = second_gpu(&control)?.ok_or("there is no second GPU")?;
     let direct = alone(|| tried(Place::Driver, other, attack))?;
     let direct = match direct {

@@ -12,17 +12,16 @@ use super::{
 };
 use crate::{
     bytes::{put_u32, put_u64},
-    control::Control,
     guest::{
         rm,
-        tools::{at, Verdict},
+        tools::{at, control, Verdict},
     },
 };
 
 pub(super) const ATTACKS: &[Own] = &[Own {
     name: "a control page in another's memory (userdOffset)",
     function: "kernel_channel_gv100.c:kchannelCreateUserdMemDesc_GV100",
-    run: compare,
+    run: reach_control_pages,
 }];
 
 /// The program's only memory, a group, and what it tries to make.
@@ -81,8 +80,8 @@ fn tried(place: Place) -> Result<(Beyond, bool), String> {
     Ok((reached?, is_unharmed))
 }
 
-fn compare() -> Result<String, String> {
-    let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
+fn reach_control_pages() -> Result<String, String> {
+    let control = control()?;
     let (direct, harmless) = alone(|| tried(Place::Driver))?;
     if direct.times == 0 {
         return Err(format!("does not work on the driver: {}", direct.refused));

@@ -11,7 +11,6 @@ use super::{
 };
 use crate::{
     bytes::put_u32,
-    control::Control,
     guest::{
         process::spawn,
         rm,
@@ -19,7 +18,7 @@ use crate::{
             doorbell::ended,
             mappings::{map_doorbell_in, read, DOORBELL},
         },
-        tools::open_node,
+        tools::{control, open_node},
         uvm,
     },
     standin, sys,
@@ -40,17 +39,17 @@ pub(super) const ATTACKS: &[Own] = &[
     Own {
         name: "host memory in places for exports",
         function: "os.c:cliresCtrlCmdOsUnixCreateExportObjectFd_IMPL",
-        run: || compare(Limited::HostMemory, PLACES, with_places),
+        run: || crowd_out(Limited::HostMemory, PLACES, with_places),
     },
     Own {
         name: "host memory in address spaces of UVM",
         function: "uvm_va_space.c:uvm_va_space_create",
-        run: || compare(Limited::HostMemory, SPACE, spaces),
+        run: || crowd_out(Limited::HostMemory, SPACE, spaces),
     },
     Own {
         name: "exports without end",
         function: "rmobjexportimport.c:RmExportObject",
-        run: || compare(Limited::Exports, 1, exported),
+        run: || crowd_out(Limited::Exports, 1, exported),
     },
     Own {
         name: "handles for exports taken from all",
@@ -77,7 +76,7 @@ const NO_MEMORY: u32 = 0x51;
 
 /// On the driver's nodes a program gets all. Through an instance it gets as many as it may have, a
 /// neighbour gets what it asks for, and nothing stays counted.
-fn compare(what: Limited, each: u64, take: Take) -> Result<String, String> {
+fn crowd_out(what: Limited, each: u64, take: Take) -> Result<String, String> {
     if standin::is_in_reach() {
         match alone(|| take(&Place::Driver.folder("attacker")))? {
             ASKED => {}
@@ -93,7 +92,7 @@ fn compare(what: Limited, each: u64, take: Take) -> Result<String, String> {
 
 /// With a limit for `ALLOWED` of them, of which each counts with `each`.
 fn limited(what: Limited, each: u64, take: Take) -> Result<(u32, u32), String> {
-    let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
+    let control = control()?;
     let errno = |errno| format!("limits: errno {errno}");
     let most = each * u64::from(ALLOWED);
     let set = control.set_limit("attacker", GPU, what.number(), most);
@@ -178,11 +177,11 @@ fn fork(doorbell: u64, able: &AtomicU32) -> Result<i32, String> {
 }
 
 fn files() -> Result<String, String> {
-    compare(Limited::Files, 1, opened)
+    crowd_out(Limited::Files, 1, opened)
 }
 
 fn forks() -> Result<String, String> {
-    compare(Limited::Mappings, 1, submitting)
+    crowd_out(Limited::Mappings, 1, submitting)
 }
 
 fn close_all(files: Vec<i32>) -> Result<(), String> {

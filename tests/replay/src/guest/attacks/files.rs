@@ -20,7 +20,7 @@ use crate::{
         cgroup::Group,
         process::{drop_admin, in_child, unshare},
         rm,
-        tools::device_instance,
+        tools::{control, device_instance},
         uvm,
     },
     sys,
@@ -91,7 +91,7 @@ pub(super) const ATTACKS: &[Own] = &[
 
 /// An instance of this name; it is removed by whoever runs the attacks.
 fn instance(name: &str) -> Result<Control, String> {
-    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let control = control()?;
     control
         .create(name, GPU, 1 << 30, 1)
         .map_err(|e| format!("create: errno {e}"))?;
@@ -100,7 +100,7 @@ fn instance(name: &str) -> Result<Control, String> {
 
 /// A program in an instance.
 fn client(name: &str) -> Result<rm::Client, String> {
-    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let control = control()?;
     let number = device_instance(&control, GPU)?;
     rm::Client::open(&folder(name), GPU, number).map_err(|e| e.to_string())
 }

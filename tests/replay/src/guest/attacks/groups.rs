@@ -8,7 +8,6 @@ use super::{
 };
 use crate::{
     bytes::put_u32,
-    control::Control,
     guest::{
         instance::Instance,
         process::spawn,
@@ -17,7 +16,7 @@ use crate::{
             doorbell::{put, wait_for},
             turns::PolicySet,
         },
-        tools::{at, open_node, second_gpu},
+        tools::{at, control, open_node, second_gpu},
         work::{Account, Work, GROUP},
     },
     standin, sys,
@@ -82,7 +81,7 @@ fn import_there(place: Place, other: u32) -> Result<Result<u32, rm::Failure>, St
 }
 
 fn on_another_gpu() -> Result<String, String> {
-    let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
+    let control = control()?;
     let other = second_gpu(&control)?.ok_or("there is no second GPU")?;
     let direct = alone(|| import_there(Place::Driver, other))?;
     direct.map_err(|e| format!("does not work on the driver: {e}"))?;

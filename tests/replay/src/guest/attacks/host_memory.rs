@@ -9,8 +9,7 @@ use super::{
 };
 use crate::{
     bytes::{put_u32, put_u64},
-    control::Control,
-    guest::{rm, uvm},
+    guest::{rm, tools::control, uvm},
     layout, standin, sys,
 };
 use cgpu_uapi::{capability, Limited};
@@ -34,7 +33,7 @@ pub(super) const ATTACKS: &[Own] = &[
     Own {
         name: "host memory by lists of registered pages",
         function: "nv.c:nv_register_user_pages",
-        run: || compare(LIMIT, ALLOWED, mirrors, lists),
+        run: || take_pieces(LIMIT, ALLOWED, mirrors, lists),
     },
     Own {
         name: "host memory in pools of semaphores",
@@ -49,18 +48,18 @@ pub(super) const ATTACKS: &[Own] = &[
     Own {
         name: "managed memory of no GPU",
         function: "uvm.c:uvm_mmap",
-        run: || compare(LIMIT, ALLOWED, nothing, range),
+        run: || take_pieces(LIMIT, ALLOWED, nothing, range),
     },
     Own {
         name: "host memory in ranges of UVM",
         function: "uvm_map_external.c:uvm_api_create_external_range",
-        run: || compare(LIMIT, ALLOWED, nothing, ranges),
+        run: || take_pieces(LIMIT, ALLOWED, nothing, ranges),
     },
     Own {
         name: "host memory kept by mappings that were cut",
         function: "uvm_map_external.c:uvm_ext_gpu_map_split",
         // The range takes the room of the last one.
-        run: || compare(LIMIT, ALLOWED - 1, whole, cuts),
+        run: || take_pieces(LIMIT, ALLOWED - 1, whole, cuts),
     },
     Own {
         name: "host memory kept by surfaces of semaphores",
@@ -351,7 +350,7 @@ fn taken(place: Place, begin: TakePiece, piece: TakePiece) -> Result<(u64, Strin
 
 /// In an instance of that memory limit, with `ALLOWED` pieces of host memory beside its UVM file.
 fn in_instance(limit: u64, begin: TakePiece, piece: TakePiece) -> Result<(u64, String), String> {
-    let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
+    let control = control()?;
     clean_up(&control);
     let errno = |errno| format!("instance: errno {errno}");
     control.create("attacker", GPU, limit, 1).map_err(errno)?;
@@ -372,7 +371,12 @@ fn in_instance(limit: u64, begin: TakePiece, piece: TakePiece) -> Result<(u64, S
     }
 }
 
-fn compare(limit: u64, most: u64, begin: TakePiece, piece: TakePiece) -> Result<String, String> {
+fn take_pieces(
+    limit: u64,
+    most: u64,
+    begin: TakePiece,
+    piece: TakePiece,
+) -> Result<String, String> {
     let (direct, end) = alone(|| taken(Place::Driver, begin, piece))?;
     if direct != PIECES {
         return Err(format!("{direct} pieces of the driver: {end}"));
@@ -388,35 +392,35 @@ fn nothing(_: &Taker, _: u64) -> Result<(), String> {
 }
 
 fn objects() -> Result<String, String> {
-    compare(LIMIT, ALLOWED, nothing, object)
+    take_pieces(LIMIT, ALLOWED, nothing, object)
 }
 
 fn mappings() -> Result<String, String> {
     standin::needed("branch 550 refuses the mapping itself (EAGAIN)")?;
-    compare(LIMIT, ALLOWED, nothing, mapping)
+    take_pieces(LIMIT, ALLOWED, nothing, mapping)
 }
 
 /// None at all: an object that can be pinned would stay charged to nobody.
 fn pins() -> Result<String, String> {
     standin::needed("branch 550 refuses the mapping itself (EAGAIN)")?;
-    compare(LIMIT, 0, nothing, pin)
+    take_pieces(LIMIT, 0, nothing, pin)
 }
 
 fn pools() -> Result<String, String> {
-    compare(LIMIT, ALLOWED, nothing, pool)
+    take_pieces(LIMIT, ALLOWED, nothing, pool)
 }
 
 /// The last one's memory has no room beside its surface.
 fn surfaces() -> Result<String, String> {
     const MOST: u64 = ALLOWED * PIECE / SURFACE - 1;
-    compare(LIMIT, MOST, nothing, surface)
+    take_pieces(LIMIT, MOST, nothing, surface)
 }
 
 /// There is no room for one more beside the page for notes.
 fn queues() -> Result<String, String> {
     const MOST: u64 = ALLOWED * PIECE / SURFACE - 2;
     standin::needed("branch 550 has no queues of operations")?;
-    compare(LIMIT, MOST, notes, queue)
+    take_pieces(LIMIT, MOST, notes, queue)
 }
 
 /// Of which as much as the instance has of the GPU is on the GPU.
@@ -424,5 +428,5 @@ fn managed() -> Result<String, String> {
     const ON_GPU: u64 = 3;
     // And page tables.
     let limit = ON_GPU * PIECE + MIB;
-    compare(limit, ON_GPU + ALLOWED, |program, _| enter(program), range)
+    take_pieces(limit, ON_GPU + ALLOWED, |program, _| enter(program), range)
 }

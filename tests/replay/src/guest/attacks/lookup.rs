@@ -29,22 +29,22 @@ pub(super) const ATTACKS: &[Own] = &[
     Own {
         name: "objects freed while a control looks for them",
         function: "rmapi_deprecated_control.c:RmDeprecatedGetControlHandler",
-        run: || compare(objects),
+        run: || free_beside_lookups(objects),
     },
     Own {
         name: "clients closed while a control looks for them",
         function: "rmapi_deprecated_control.c:RmDeprecatedGetControlHandler",
-        run: || compare(clients),
+        run: || free_beside_lookups(clients),
     },
     Own {
         name: "address spaces freed while UVM looks for them",
         function: "nv_gpu_ops.c:nvGpuOpsDupAddressSpace",
-        run: || compare(spaces),
+        run: || free_beside_lookups(spaces),
     },
     Own {
         name: "clients closed while UVM looks for them",
         function: "nv_gpu_ops.c:nvGpuOpsDupAddressSpace",
-        run: || compare(clients_of_uvm),
+        run: || free_beside_lookups(clients_of_uvm),
     },
     Own {
         name: "groups freed while the scheduler looks for them",
@@ -68,7 +68,7 @@ const NEW_SLICES: u64 = 3 * 1024;
 const GET_GID_INFO: u32 = 0x2080_014A;
 
 /// On the driver's nodes some frees come beside a lookup, through an instance none does.
-fn compare(attack: fn(&str) -> Result<(), String>) -> Result<String, String> {
+fn free_beside_lookups(attack: fn(&str) -> Result<(), String>) -> Result<String, String> {
     if standin::is_in_reach() {
         alone(|| hit_on_nodes(attack))?;
     }

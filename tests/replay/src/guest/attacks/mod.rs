@@ -50,8 +50,11 @@ use scene::{Place, Victim};
 use seen::State;
 
 use crate::{
-    control::{mount_cgpufs, Control},
-    guest::{process::in_child, tools::Verdict},
+    control::mount_cgpufs,
+    guest::{
+        process::in_child,
+        tools::{control, Verdict},
+    },
     standin::{self, KernelLog},
 };
 
@@ -282,7 +285,7 @@ pub fn run(filter: &str, beside: u32) -> Result<bool, String> {
     }
     for own in own().filter(|own| own.name.contains(filter)) {
         report.take(make_own(own));
-        scene::clean_up(&Control::open().map_err(|e| format!("control device: errno {e}"))?);
+        scene::clean_up(&control()?);
     }
     if let Some(neighbours) = neighbours {
         let rounds = neighbours.end();

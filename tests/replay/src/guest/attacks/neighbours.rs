@@ -13,7 +13,10 @@ use super::{
 };
 use crate::{
     control::Control,
-    guest::{process::spawn, tools::sys},
+    guest::{
+        process::spawn,
+        tools::{control, sys},
+    },
     sys,
 };
 
@@ -37,7 +40,7 @@ impl Neighbours {
     pub(super) fn new(count: u32) -> Result<Self, String> {
         let crew = rest::crew(count)?;
         let mut all = Self {
-            control: sys("control device", Control::open())?,
+            control: control()?,
             crew,
             processes: Vec::new(),
         };

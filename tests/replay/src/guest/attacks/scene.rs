@@ -16,7 +16,12 @@ use crate::{
     bytes::{put_u32, put_u64, u32_at, u64_at},
     control::{folder, Control},
     facts,
-    guest::{process::spawn, rm, tools::Verdict, uvm},
+    guest::{
+        process::spawn,
+        rm,
+        tools::{control, Verdict},
+        uvm,
+    },
     layout, sys,
 };
 
@@ -77,7 +82,7 @@ pub(super) fn gpus() -> Result<Gpus, String> {
     if let Some(found) = FOUND.get() {
         return Ok(found.clone());
     }
-    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let control = control()?;
     let gpus = control.gpus().map_err(|e| format!("GPUs: errno {e}"))?;
     let (ours, others): (Vec<&uapi::Gpu>, Vec<&uapi::Gpu>) =
         gpus.iter().partition(|gpu| gpu.minor == GPU);
@@ -154,7 +159,7 @@ pub(super) fn open_client(folder: &str) -> Result<rm::Client, String> {
 
 /// Runs a part of an attack with an instance for the attacker and one for the victim.
 pub(super) fn in_instances<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
+    let control = control()?;
     clean_up(&control);
     for name in ["attacker", "victim"] {
         instance(&control, name)?;
@@ -167,7 +172,7 @@ pub(super) fn in_instances<T>(run: impl FnOnce() -> Result<T, String>) -> Result
 impl Victim {
     /// Makes a victim, and in [`Place::Instance`] both instances.
     pub(super) fn new(place: Place) -> Result<Self, String> {
-        let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+        let control = control()?;
         if place == Place::Instance {
             clean_up(&control);
             instance(&control, "victim")?;

@@ -11,11 +11,11 @@ use super::{
     scene::{clean_up, GPU, LIMIT, MIB},
 };
 use crate::{
-    control::{folder, Control},
+    control::folder,
     guest::{
         race, rm,
         taking::{beside, Taken, Trying, WAYS},
-        tools::device_instance,
+        tools::{control, device_instance},
     },
 };
 
@@ -71,7 +71,7 @@ fn call(client: &rm::Client, trying: &Trying) -> Result<(), String> {
 
 fn taken_away(who: Who) -> Result<String, String> {
     let failed = |what: &'static str| move |e: i32| format!("{what}: errno {e}");
-    let control = Control::open().map_err(failed("control device"))?;
+    let control = control()?;
     clean_up(&control);
     let made = control.create("attacker", GPU, LIMIT, 1);
     made.map_err(failed("create"))?;

@@ -19,15 +19,15 @@ use std::{
 use super::{
     attack::Own,
     rest::alone,
-    scene::{clean_up, Place, GPU, LIMIT, MIB},
+    scene::{in_instances, Place, GPU, MIB},
 };
 use crate::{
-    control::{folder, Control},
+    control::folder,
     facts,
     guest::{
         process::{in_child, receive_fd, send_fd, spawn},
         rm,
-        tools::device_instance,
+        tools::{control, device_instance},
     },
     standin, sys,
 };
@@ -36,52 +36,52 @@ pub(super) const ATTACKS: &[Own] = &[
     Own {
         name: "mapping: memory read and written after its free",
         function: "mapping_cpu.c:memUnmap_IMPL",
-        run: || compare(|program| program.free_each(), Way::Kept),
+        run: || reach_freed(|program| program.free_each(), Way::Kept),
     },
     Own {
         name: "mapping: memory mapped after its free",
         function: "nv-mmap.c:nvidia_mmap_helper",
-        run: || compare(|program| program.free_each(), Way::Late),
+        run: || reach_freed(|program| program.free_each(), Way::Late),
     },
     Own {
         name: "mapping: memory read and written after its device's free",
         function: "mapping_cpu.c:memUnmap_IMPL",
-        run: || compare(|program| program.free(rm::DEVICE_HANDLE), Way::Kept),
+        run: || reach_freed(|program| program.free(rm::DEVICE_HANDLE), Way::Kept),
     },
     Own {
         name: "mapping: memory read and written after its client's free",
         function: "mapping_cpu.c:memUnmap_IMPL",
-        run: || compare(|program| program.free(program.client.handle), Way::Kept),
+        run: || reach_freed(|program| program.free(program.client.handle), Way::Kept),
     },
     Own {
         name: "mapping: memory mapped after its control file was closed",
         function: "nv-mmap.c:nvidia_mmap_helper",
-        run: || compare(|program| program.close_control(), Way::Late),
+        run: || reach_freed(|program| program.close_control(), Way::Late),
     },
     Own {
         name: "mapping: memory moved (mremap) and read after its free",
         function: "mapping_cpu.c:memUnmap_IMPL",
-        run: || compare(|program| program.free_each(), Way::Moved),
+        run: || reach_freed(|program| program.free_each(), Way::Moved),
     },
     Own {
         name: "mapping: memory read and written after RM_UNMAP_MEMORY and free",
         function: "mapping_cpu.c:memUnmap_IMPL",
-        run: || compare(|program| program.unmap_each(), Way::Kept),
+        run: || reach_freed(|program| program.unmap_each(), Way::Kept),
     },
     Own {
         name: "mapping: inherited memory read and written after its free",
         function: "mapping_cpu.c:memUnmap_IMPL",
-        run: || compare(|program| program.free_each(), Way::Forked),
+        run: || reach_freed(|program| program.free_each(), Way::Forked),
     },
     Own {
         name: "mapping: a passed file's memory mapped after its free",
         function: "nv-mmap.c:nvidia_mmap_helper",
-        run: || compare(|program| program.free_each(), Way::Sent),
+        run: || reach_freed(|program| program.free_each(), Way::Sent),
     },
     Own {
         name: "mapping: memory mapped by another thread during its free",
         function: "nv-mmap.c:nvidia_mmap_helper",
-        run: compare_races,
+        run: race_with_frees,
     },
     Own {
         name: "mapping: memory mapped in the name of another object",
@@ -147,7 +147,7 @@ fn client_in(folder: &str) -> Result<rm::Client, String> {
 
 /// A client with a device of this GPU.
 pub(super) fn client_on(folder: &str, gpu: u32) -> Result<rm::Client, String> {
-    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let control = control()?;
     let number = device_instance(&control, gpu)?;
     say("client", rm::Client::open(folder, gpu, number))
 }
@@ -424,7 +424,7 @@ fn reached(
 }
 
 /// The attack on the driver's nodes, where it must work, and through an instance.
-fn compare(free: impl Fn(&Program) -> Result<(), String>, way: Way) -> Result<String, String> {
+fn reach_freed(free: impl Fn(&Program) -> Result<(), String>, way: Way) -> Result<String, String> {
     let all = PIECES as usize;
     let direct = alone(|| reached(Place::Driver, &free, way))?;
     if direct != (all, all) {
@@ -432,8 +432,7 @@ fn compare(free: impl Fn(&Program) -> Result<(), String>, way: Way) -> Result<St
             "on the driver it reads and writes {direct:?} of {all}"
         ));
     }
-    instances()?;
-    match reached(Place::Instance, &free, way)? {
+    match in_instances(|| reached(Place::Instance, &free, way))? {
         (0, 0) => Ok(format!("0 of {all}; on the driver {all}")),
         through => Err(format!("it reads and writes {through:?} of {all}")),
     }
@@ -532,13 +531,12 @@ fn raced(place: Place) -> Result<(u32, u32), String> {
     result
 }
 
-fn compare_races() -> Result<String, String> {
+fn race_with_frees() -> Result<String, String> {
     let (made, seen) = alone(|| raced(Place::Driver))?;
     if (made, seen) != (RACES, RACES) {
         return Err(format!("on the driver {made} are made and {seen} readable"));
     }
-    instances()?;
-    match raced(Place::Instance)? {
+    match in_instances(|| raced(Place::Instance))? {
         (0, _) => Err("none is made in time".to_owned()),
         (made, 0) => Ok(format!("0 of {made}; on the driver {RACES}")),
         (made, seen) => Err(format!("{seen} of {made} show memory that is freed")),
@@ -584,22 +582,11 @@ fn left_behind() -> Result<String, String> {
         Ok(mapped)
     };
     alone(|| tried(Place::Driver))?.map_err(|how| format!("on the driver: {how}"))?;
-    instances()?;
-    match tried(Place::Instance)? {
+    match in_instances(|| tried(Place::Instance))? {
         Err(how) if how.starts_with("RM_MAP_MEMORY") => Ok(how),
         Err(how) => Err(how),
         Ok(()) => Err("it is mapped".to_owned()),
     }
-}
-
-fn instances() -> Result<(), String> {
-    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
-    clean_up(&control);
-    for name in ["victim", "attacker"] {
-        let made = control.create(name, GPU, LIMIT, 1);
-        made.map_err(|e| format!("create {name}: errno {e}"))?;
-    }
-    Ok(())
 }
 
 /// Host memory that is freed before it is mapped: the driver's file keeps a pointer to it.
@@ -627,8 +614,7 @@ fn host_memory() -> Result<String, String> {
     };
     standin::needed("branch 550 refuses the mapping itself (EAGAIN)")?;
     alone(|| late(Place::Driver))??;
-    instances()?;
-    match late(Place::Instance)? {
+    match in_instances(|| late(Place::Instance))? {
         Err(how) => Ok(how),
         Ok(_) => Err("it is mapped".to_owned()),
     }

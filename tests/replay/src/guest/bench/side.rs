@@ -10,7 +10,7 @@ use crate::{
     guest::{
         process::spawn,
         rm::{self, Client},
-        tools::{sys, GPU},
+        tools::{control, sys, GPU},
         uvm::{self, Space},
     },
     sys as os,
@@ -144,7 +144,7 @@ impl Crowd {
             pids: Vec::new(),
             each_instance: 0.0,
         };
-        let control = sys("control device", Control::open())?;
+        let control = control()?;
         // More than an instance has by default, and room for the bench's own beside them.
         let clients = cgpu_uapi::Limited::Clients.number();
         let raised = control.set_limit(name, GPU, clients, u64::from(count) + OWN_CLIENTS);

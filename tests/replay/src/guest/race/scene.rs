@@ -6,6 +6,7 @@ use crate::{
     control::Control,
     guest::{
         rm::{self, Client},
+        tools,
         uvm::{self, Space},
     },
     standin,
@@ -39,7 +40,7 @@ impl Scene {
     pub(super) fn new(folders: [&str; 2], control: Option<Control>) -> Result<Self, String> {
         let failed = |what: &'static str| move |e: rm::Failure| format!("{what}: {e}");
         let instance = {
-            let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+            let control = tools::control()?;
             let gpus = control.gpus().map_err(|e| format!("GPUs: errno {e}"))?;
             let gpu = gpus.iter().find(|gpu| gpu.minor == GPU).ok_or("no GPU")?;
             gpu.device_instance
