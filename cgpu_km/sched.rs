@@ -484,7 +484,7 @@ impl Hands<'_> {
         group: RmName,
         work: impl FnOnce(&KernelClient) -> Result<NvStatus>,
     ) -> Result<(), CallError> {
-        // First: who says that the client is leaving waits for the call afterwards.
+        // First: a task that says that the client is leaving waits for the call afterwards.
         let call = self.under_way();
         let locks = self.0.locks_of(group)?;
         let _shared = locks.try_share(group.client).ok_or(CallError::Busy)?;

@@ -336,7 +336,7 @@ mod tests {
         assert!((0..PAGE / 8).all(|i| ours.get(i) == 0));
     }
 
-    /// Our page as a reader meets it: after each word that is written he may look.
+    /// Our page as a reader meets it, which may look after each word that is written.
     struct Watched<'a> {
         page: Page,
         layout: Layout,

@@ -64,7 +64,7 @@
 //! Planning sets what each instance should have: channels on or off, gate, slice (`plan.rs`).
 //! [`Scheduler::next`] compares that with what was done, and names the next call (`calls.rs`,
 //! `answers.rs`). So a channel that appears in the middle of another's window, a call that fails
-//! and an operator who changes his mind are all one case. Calls are limited to
+//! and a rule that the operator changes are all one case. Calls are limited to
 //! [`CALLS_PER_SECOND`].
 
 mod answers;

@@ -416,7 +416,7 @@ struct util_samples {			/* 0x20802096 */
 };
 static_assert(sizeof(struct util_samples) == 55888);
 
-/* kern_perf_ctrl.c: the process's number is the caller's, where he has one for it */
+/* kern_perf_ctrl.c: the process's number is the caller's, if there is one for it */
 static u32 seen_by_caller(pid_t process)
 {
 	struct pid *pid;

@@ -8,7 +8,7 @@
  * debugfs (`work`), and counts only if the channel's token is found in the
  * doorbell register then: whoever is kept from the doorbell gets nothing onto
  * the GPU. The register is memory, so a second ring before the look takes the
- * place of the first; who finds that his was lost rings again.
+ * place of the first; a program that finds that its own was lost rings again.
  *
  * Controls that reach the engine take as long as was measured on a real GPU,
  * have their effect within that time, and hold rm_lock over it, as the driver

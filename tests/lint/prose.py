@@ -45,6 +45,9 @@ OPENS_COMMENT = (
     re.compile(r"\s*(#|\"\"\")\s*(.*)"),
 )
 QUESTION = re.compile(r"(?:[A-Z]+: )?(What|Whatever|Where|Whose|Who|Whoever)\b")
+# A comment behind code of a line, and words for people, which tasks and programs are not.
+BEHIND_CODE = (re.compile(r"\s/[/*]\s(.*)"), re.compile(r"\s#\s(.*)"))
+PERSON = re.compile(r"\b(?:[Hh]e|[Hh]is|[Hh]im|[Hh]imself)\b")
 # Records of a day, and lists that are made by a program.
 NOT_PROSE = ("docs/measurements/", "LICENSES/")
 
@@ -210,11 +213,13 @@ def terms(files, paths):
 
 
 def subjects(files, paths):
-    """A comment, and each paragraph of one, begins with its subject, not with a question word."""
+    """A comment, and each paragraph of one, begins with its subject, not with a question word. No
+    task or program in it is a person."""
     for path, text in files.items():
         if not path.endswith(COMMENTED) or "/generated/" in path:
             continue
-        opens = OPENS_COMMENT[path.endswith((".py", ".sh"))]
+        is_script = path.endswith((".py", ".sh"))
+        opens, behind = OPENS_COMMENT[is_script], BEHIND_CODE[is_script]
         above = None
         for line, words in enumerate(text.split("\n"), 1):
             comment = opens.match(words)
@@ -223,6 +228,10 @@ def subjects(files, paths):
             if begins:
                 yield path, line, f"begins with {begins.group(1)!r}: name the subject first"
             above = mark if said and not said.startswith("SPDX") else None
+            comment = comment or behind.search(words)
+            person = comment and PERSON.search(comment.group(comment.lastindex))
+            if person:
+                yield path, line, f"{person.group(0)!r}: a task is it"
 
 
 RULES = (links, chapters, sentences, private_words, terms, subjects)

@@ -144,12 +144,13 @@ impl Alarm {
         })
     }
 
-    /// Wakes who sleeps, or else who will do so next.
+    /// Wakes the thread that sleeps, or else the one that will do so next.
     pub fn ring(&self) {
         let mut state = self.state.lock();
         state.woken = true;
         if !state.sleeper.is_null() {
-            // SAFETY: He is still asleep, or about to be: he takes himself out under this lock.
+            // SAFETY: The thread is still asleep, or about to be: it takes itself out under this
+            // lock.
             unsafe { bindings::wake_up_process(state.sleeper) };
         }
     }

@@ -437,8 +437,8 @@ impl NewVma<'_> {
         unsafe { extra::cgpu_shim_set_operations(self.as_ptr(), operations) };
     }
 
-    /// Ends the note of the frames that the driver has put in. Otherwise who takes them out asks
-    /// the entries for it.
+    /// Ends the note of the frames that the driver has put in. Otherwise the kernel asks the
+    /// entries for it when they are taken out.
     pub(in crate::os_interface) fn end_tracking(self) {
         // SAFETY: By the type's invariant the mapping is valid and its entries may be changed.
         unsafe { extra::cgpu_shim_end_tracking(self.as_ptr()) };

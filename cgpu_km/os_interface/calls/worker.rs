@@ -13,14 +13,14 @@
 //! Calls that depend on the caller's PID must not go this way.
 //!
 //! There is one worker per GPU, since a call may be slow: the first client of a GPU can wait for
-//! its initialization. Jobs are served in the order in which they come. A tenant has one at a time
-//! (`Tenant::jobs`), so with any number of threads he delays another one's next job by one job of
-//! his at most.
+//! its initialization. Jobs are served in the order in which they come, and a tenant has one at a
+//! time (`Tenant::jobs`). So tenants are served fairly: with any number of threads a tenant delays
+//! another one's next job by one job at most.
 //!
 //! # Waiting
 //!
 //! A job works in its caller's memory and on its caller's file. So a caller waits, unconditionally,
-//! while his job runs; while it is still queued a kill withdraws it.
+//! while its job runs; while the job is still queued a kill withdraws it.
 
 use super::descriptor::Descriptor;
 use crate::os_interface::{
@@ -190,7 +190,7 @@ struct BorrowedMm(NonNull<bindings::mm_struct>);
 impl BorrowedMm {
     fn enter(mm: NonNull<bindings::mm_struct>) -> Self {
         // SAFETY: A kernel thread without an address space; the caller of the job keeps `mm` in
-        // use, since he waits inside an ioctl of his.
+        // use, since it waits inside an ioctl.
         unsafe { extra::kthread_use_mm(mm.as_ptr()) };
         Self(mm)
     }

@@ -151,7 +151,7 @@ impl BackingFile {
 
 impl Drop for BackingFile {
     fn drop(&mut self) {
-        // SAFETY: The reference is ours, and nobody has the file in a descriptor table of his.
+        // SAFETY: The reference is ours, and the file is in no descriptor table.
         unsafe { bindings::filp_close(self.file.as_ptr(), core::ptr::null_mut()) };
     }
 }

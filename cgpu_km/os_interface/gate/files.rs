@@ -2,9 +2,9 @@
 //! The files whose mappings are behind a gate.
 //!
 //! A file is in a gate's list as long as it has a mapping of registers. The list is behind a
-//! spinlock, under which nobody takes memory or sleeps. Who shuts the gate holds it to take the
-//! next file of the list, and takes the pages out of that one without it. A file that is closed
-//! meanwhile waits for that.
+//! spinlock, under which nobody takes memory or sleeps. The thread that shuts the gate holds it to
+//! take the next file of the list, and takes the pages out of that one without it. A file that is
+//! closed meanwhile waits for that.
 
 use crate::os_interface::base::{
     extra,

@@ -109,7 +109,7 @@ impl Pool {
         let current = unsafe { bindings::get_current() };
         let slot = self.slots.get(index / SLOT_STRIDE)?;
         let page = index % SLOT_STRIDE;
-        // Acquire: what `Lease::fill` set up for this owner is seen with him.
+        // Acquire: what `Lease::fill` set up for this owner is seen with it.
         let is_owner = core::ptr::eq(slot.owner.load(Acquire), current);
         (is_owner && slot.live.load(Relaxed) & 1 << page != 0).then_some((slot, page))
     }

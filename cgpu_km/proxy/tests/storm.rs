@@ -3,9 +3,9 @@
 //!
 //! Several tenants, processes that fork, pass files on, put memory behind descriptors and are
 //! killed in the middle of calls, a driver that refuses, fails and makes things without being able
-//! to say so, accounting that get no memory, limits that change: whatever the order, the driver
+//! to say so, accounting that gets no memory, limits that change: whatever the order, the driver
 //! never has more for a tenant than is charged, nor more than its limit allows, and at the end
-//! nothing is left. Where one call comes after the other, the accounting are what there is, byte
+//! nothing is left. Where one call comes after the other, the accounting has what there is, byte
 //! for byte. Where threads of the program write over the driver's results, the accounting may say
 //! more, never less.
 //!

@@ -39,7 +39,7 @@ const LIMIT: u64 = 1 << 30;
 const BATCH: u64 = 900;
 /// How long somebody who checks and forwards plainly takes from the one to the other.
 const PLAIN_CHECK: std::time::Duration = std::time::Duration::from_micros(50);
-/// How often a plain forwarder is tried again with what has not changed a call of his.
+/// How often a plain forwarder is tried again with a way that has not changed its call.
 const MOST_MORE: u32 = 50;
 
 /// The outcome of some attacks.
