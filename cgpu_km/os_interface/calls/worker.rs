@@ -13,9 +13,13 @@
 //! Calls that depend on the caller's PID must not go this way.
 //!
 //! There is one worker per GPU, since a call may be slow: the first client of a GPU can wait for
-//! its initialization. Jobs are served in the order in which they come, and a tenant has one at a
-//! time (`Tenant::jobs`). So tenants are served fairly: with any number of threads a tenant delays
-//! another one's next job by one job at most.
+//! its initialization.
+//!
+//! # Fair by tenant
+//!
+//! Jobs are served in the order in which they come, and a tenant has one at a time (`Tenant::jobs`
+//! in `registry/tenant.rs`). So a tenant delays another one's next job by one job at most, with
+//! any number of threads.
 //!
 //! # Waiting
 //!
