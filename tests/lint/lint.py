@@ -3,8 +3,8 @@
 """lint.py [TREE]: checks rules of the source tree that no compiler knows, and prints a line for
 each violation. It looks at the files that git knows or would add.
 
-The rules are functions: those about one file are below, those about the whole tree in structure.py,
-those about documents in prose.py and, where they speak of the code, in drift.py.
+The rules are functions: those about one file are below, those about the whole tree in structure.py
+and clones.py, those about documents in prose.py and, where they speak of the code, in drift.py.
 
 lint.py --self-test: plants a violation of every rule in a small tree (planted.py). Each must be
 found, and nothing in a tree without any, because a rule that cannot fail checks nothing.
@@ -16,6 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import clones
 import drift
 import structure
 import planted
@@ -264,7 +265,7 @@ def violations(tree):
     for path in UNSAFE_ROOTS:
         if not sources.has(path):
             yield "unsafe", path, 0, "is not there"
-    for rule in structure.RULES:
+    for rule in (*structure.RULES, *clones.RULES):
         for path, line, words in rule(sources):
             yield rule.__name__, path, line, words
     paths = paths_of(tree)
@@ -296,7 +297,7 @@ def self_test():
             if not any(v[0] == rule and v[1] == path for v in violations(tree)):
                 print(f"self-test: {rule} does not see what was planted in {path}")
                 failed += 1
-    for rule in (*RULES, *structure.RULES, *prose.RULES, *drift.RULES):
+    for rule in (*RULES, *structure.RULES, *clones.RULES, *prose.RULES, *drift.RULES):
         if rule.__name__ not in {fault[0] for fault in planted.FAULTS}:
             print(f"self-test: nothing is planted for {rule.__name__}")
             failed += 1

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The files that lint.py's self-test plants: a clean tree, and for each rule the faults it must find."""
 
+import clones
 import structure
 
 SNAPSHOTS = "cgpuctl/tests/snapshots/"
@@ -44,6 +45,10 @@ PROC_FILES = (
     'const MODULE_FILES: [TextFile<()>; 1] = [read(c"version", show)];\n'
     'const GPU_FILES: [TextFile<Gpu>; 1] = [\n    written(\n        c"policy",\n    ),\n];\n'
 )
+# Lines of code, as many as may not stand in two places, with others between that do not count.
+COPY_LINES = [f"say {number}" for number in range(clones.LONGEST_COPY + 1)]
+COPY = "\n\n".join(COPY_LINES)
+SHORT_COPY = SCRIPT + "\n".join(COPY_LINES[1:]) + "\n"
 PROC_ROWS = "| `version` | it | no |\n| `<minor>/policy` | it | yes |\n"
 CLEAN = {
     "ARCHITECTURE.md": ARCHITECTURE,
@@ -83,6 +88,8 @@ CLEAN = {
     "cgpuctl/src/keys.rs": DUAL_HEAD + 'const OLD: &str = "parked_ns";\n',
     "tests/replay/src/guest/suite/files.rs": HEAD + f'tests! {{\n    "a: {SHORT_CASE}" => f;\n}}\n',
     "tests/replay/src/guest/attacks/files.rs": HEAD + f'attack("{SHORT_CASE} (DRIVERS_NAME)")\n',
+    "tests/vm/copy.sh": SHORT_COPY,
+    "tests/vm/copied.sh": SHORT_COPY,
     "tests/vm/long.sh": SCRIPT + f'# https://{"x" * 110}\nsay "{"x y " * 30}"\n',
 }
 
@@ -291,6 +298,21 @@ FAULTS = (
     ),
     one("places", "docs/a.md", "in `tests/vm/gone.sh`\n", head=""),
     one("chapters", "docs/SUMMARY.md", "[a](../README.md)\n", head=""),
+    (
+        "clones",
+        "cgpu_km/policy/b.rs",
+        {f"cgpu_km/policy/{a}.rs": f"{HEAD}fn {a}() {{\n{COPY};\n}}\n" for a in "ab"},
+    ),
+    (
+        "clones",
+        "tests/vm/b.sh",
+        {f"tests/vm/{a}.sh": f"{SCRIPT}# {a}\n{COPY}\n" for a in "ab"},
+    ),
+    (
+        "clones",
+        "tests/fake_nvidia/b.c",
+        {f"tests/fake_nvidia/{a}.c": f"{HEAD}int {a};\n{COPY};\n" for a in "ab"},
+    ),
     one("safety", "cgpu_km/os_interface/a.rs", ABOVE),
     one("safety", "cgpu_km/os_interface/a.rs", ABOVE_ABOVE),
     one("safety", "cgpu_km/os_interface/a.rs", "fn f() {\n// SAFETY: As in `g`.\nf();\n}\n"),
