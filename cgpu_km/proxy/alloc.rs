@@ -108,7 +108,7 @@ pub(super) fn alloc(
     let mut answer = match sent {
         Ok(returned) => DriverReply::new(returned, status_in(outer).get(outer)),
         Err(killed) => {
-            call.accounting(|accounting| accounting.end_alloc(ticket, None));
+            call.accounting(|accounting| accounting.cancel_alloc(ticket));
             return Err(killed.into());
         }
     };
@@ -218,7 +218,7 @@ fn settle(
     }
     call.accounting(|accounting| {
         let object = done.as_ref().map(|done| done.object);
-        accounting.end_alloc(ticket, done);
+        answer.end_alloc(accounting, ticket, done);
         if let (true, Some(object)) = (admitted.is_through_bar1, object) {
             // Another thread may have freed it already.
             let _ = accounting.set_through_bar1(request.client, object);
@@ -241,7 +241,7 @@ fn admit(
         _ => Ok(()),
     };
     if let Err(refused) = checked {
-        call.accounting(|accounting| accounting.end_alloc(ticket, None));
+        call.accounting(|accounting| accounting.cancel_alloc(ticket));
         return Err(refused);
     }
     Ok(ticket)

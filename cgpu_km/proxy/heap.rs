@@ -442,7 +442,7 @@ fn charged<C: Call>(
             let number = file.session().file;
             let shown = call.accounting(|a| a.begin_cpu_map_of(&ticket, number));
             if let Err(refusal) = shown {
-                call.accounting(|accounting| accounting.end_alloc(ticket, None));
+                call.accounting(|accounting| accounting.cancel_alloc(ticket));
                 set(places.handle, bytes, written)?;
                 return Err(refusal.into());
             }
@@ -466,7 +466,7 @@ fn charged<C: Call>(
             _ => 0,
         },
     });
-    call.accounting(|accounting| accounting.end_alloc(ticket, done));
+    call.accounting(|accounting| answer.end_alloc(accounting, ticket, done));
     if !answer.is_ok() {
         set(places.handle, bytes, written)?;
     }

@@ -16,16 +16,23 @@ use super::{
         set, //
     }, //
 };
-use crate::nvidia::{
-    class::Kind,
-    escape::Escape,
-    handle::{
-        ClientHandle,
-        ObjectHandle, //
+use crate::{
+    nvidia::{
+        class::Kind,
+        escape::Escape,
+        handle::{
+            ClientHandle,
+            ObjectHandle, //
+        },
+        nvos,
+        status::NvStatus,
+        wire::Field, //
     },
-    nvos,
-    status::NvStatus,
-    wire::Field, //
+    policy::{
+        Accounting,
+        AllocDone,
+        Ticket, //
+    }, //
 };
 
 /// The driver's answer to a call that makes or changes something.
@@ -83,6 +90,20 @@ impl DriverReply {
         match session.role {
             Role::Gpu(_) => self.is_made(kind, || is_freed_elsewhere(call, client, object)),
             Role::Control | Role::Uvm => self.has_made(call, kind, client, object),
+        }
+    }
+
+    /// Ends the call of an object: `done` says whether it was made. If the driver was not reached,
+    /// it keeps nothing of what it has refused.
+    pub(super) fn end_alloc(
+        &self,
+        accounting: &mut Accounting,
+        ticket: Ticket,
+        done: Option<AllocDone>,
+    ) {
+        match self.returned {
+            Ok(_) => accounting.end_alloc(ticket, done),
+            Err(_) => accounting.cancel_alloc(ticket),
         }
     }
 

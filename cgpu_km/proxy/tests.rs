@@ -87,6 +87,8 @@ struct Program {
     /// An address at which a file shows an object.
     shown_at: Option<u64>,
     driver: DriverStub,
+    /// No call reaches the driver: the caller is killed while it waits.
+    is_killed: bool,
     /// A status that another thread writes over a control's, where the program's memory has it.
     forged: Option<NvStatus>,
     /// Ranges that were taken out of the program's memory: address and length.
@@ -131,6 +133,7 @@ impl Program {
             seen: Vec::new(),
             shown_at: None,
             driver: Box::new(|_| 0),
+            is_killed: false,
             forged: None,
             unmapped: Vec::new(),
             // The branch of the recordings.
@@ -265,6 +268,9 @@ impl Call for Program {
     }
 
     fn forward(&mut self, request: u32, parts: &mut [Part<'_>], route: Route) -> Returned {
+        if self.is_killed {
+            return Err(Errno(4)); // EINTR
+        }
         whole(parts, |parts| {
             if route == Route::Unseen && get32(parts[0].bytes, 8) == GET_HANDLE_INFO.0 {
                 let told = self.class_of_notes;

@@ -147,7 +147,7 @@ impl Accounting {
                     object: handle,
                     bytes: 0,
                 });
-                self.end_alloc(object, done);
+                self.end_ticket(object, done);
             }
         }
         self.exports.end_import(file);

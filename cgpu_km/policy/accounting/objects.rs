@@ -84,8 +84,27 @@ impl Accounting {
     }
 
     /// The driver has answered a call that [`Accounting::begin_alloc`] agreed to; `None`: it
-    /// refused.
+    /// refused. What it keeps of that stays charged.
     pub fn end_alloc(&mut self, ticket: Ticket, done: Option<AllocDone>) {
+        let refused = self.forest.objects.find(ticket.object);
+        let refused = refused.filter(|_| done.is_none());
+        let kept = refused.and_then(|slot| {
+            let object = self.forest.objects.get(slot)?;
+            self.accounts.tables_of_range(object)
+        });
+        self.end_ticket(ticket, done);
+        if let Some((share, tables)) = kept {
+            self.accounts.keep_tables(share, tables);
+        }
+    }
+
+    /// The driver was not asked for what [`Accounting::begin_alloc`] agreed to.
+    pub fn cancel_alloc(&mut self, ticket: Ticket) {
+        self.end_ticket(ticket, None);
+    }
+
+    /// The same, if the driver keeps nothing of what it refuses.
+    pub(super) fn end_ticket(&mut self, ticket: Ticket, done: Option<AllocDone>) {
         self.end_graphics(&ticket);
         let Ticket {
             object,
@@ -217,7 +236,7 @@ impl Accounting {
     /// handle; `None`: it refused.
     pub fn end_dup(&mut self, ticket: Ticket, done: Option<ObjectHandle>) {
         let done = done.map(|object| AllocDone { object, bytes: 0 });
-        self.end_alloc(ticket, done);
+        self.end_ticket(ticket, done);
     }
 
     /// An object, or with the client's own handle a client, is about to be freed. An object that
@@ -567,12 +586,8 @@ impl Accounting {
                 self.forest.arrive(id, done.object, &mut self.accounts);
             }
             None => {
-                let kept = self.accounts.tables_of_range(object);
                 self.forest.detach(id);
                 self.forest.uproot(id, &mut self.accounts);
-                if let Some((share, tables)) = kept {
-                    self.accounts.keep_tables(share, tables);
-                }
             }
         }
     }

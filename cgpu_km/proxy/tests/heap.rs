@@ -229,6 +229,29 @@ fn tables_of_a_refused_range_stay_charged() {
 }
 
 #[test]
+fn range_that_was_not_asked_for_leaves_nothing() {
+    for older in [false, true] {
+        let mut program = Program::with_subdevice(GIB);
+        program.is_killed = true;
+        let mut outer = words(184, &[(0, CLIENT), (4, DEVICE), (8, 2), (52, 0x8_0000)]);
+        put64(&mut outer, 88, 64 * GIB);
+        let called = if older {
+            program.try_call(&CONTROL, NV_ESC_RM_VID_HEAP_CONTROL, &outer)
+        } else {
+            let mut params = memory_params(64 * GIB);
+            put32(&mut params, 8, 0x8_0000);
+            put32(&mut params, 24, 0);
+            program.put(PARAMS, &params);
+            let outer = nvos64(CLIENT, DEVICE, MEMORY, 0x50a0, PARAMS);
+            program.try_call(&CONTROL, NV_ESC_RM_ALLOC, &outer)
+        };
+        assert_eq!(called, Err(Errno(4)));
+        let share = program.accounting.share(GPU).unwrap();
+        assert_eq!(share.overhead, 0, "{older}");
+    }
+}
+
+#[test]
 fn a_sparse_range_is_for_graphics_alone() {
     use crate::nvidia::capability::{
         COMPUTE,
