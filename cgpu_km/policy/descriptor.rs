@@ -47,6 +47,8 @@ pub(super) struct Export {
     /// Its hold on what it keeps charged; `None` for what costs nothing.
     pub(super) hold: Option<RecordId>,
     pub(super) page: PageSize,
+    /// Bytes of memory.
+    pub(super) size: u64,
     /// The GPU that the object is of.
     pub(super) share: Option<ShareId>,
     file: FileId,
@@ -63,6 +65,7 @@ impl Export {
             kind,
             hold: None,
             page: PageSize::Small,
+            size: 0,
             share: None,
             file,
             place,

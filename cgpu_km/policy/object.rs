@@ -102,10 +102,7 @@ impl Halves {
 
 /// Whether the size of such objects is known: of memory, and of ranges of addresses.
 pub(super) fn has_size(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::VideoMemory | Kind::SystemMemory | Kind::OsDescriptor | Kind::VirtualMemory
-    )
+    kind.is_memory() || kind == Kind::VirtualMemory
 }
 
 /// An RM object. There may be very many, so it is kept small.
@@ -218,7 +215,7 @@ impl Object {
         self.asked = Halves::of(self.asked).with_pages(bytes).joined();
     }
 
-    /// Bytes of memory or of a range; 0: not known, or neither.
+    /// Bytes of memory or of a range; 0: neither, or a range of which it is not known.
     pub(super) fn size(&self) -> u64 {
         if has_size(self.kind) {
             Halves::of(self.asked).pages * PAGE
@@ -233,8 +230,8 @@ impl Object {
         let most = match (self.kind, self.size()) {
             // The page of a compute object (kernel_graphics_object.c).
             (Kind::GraphicsObject, _) => PAGE,
-            // Not known, or more than can be counted.
-            (_, 0 | Halves::MOST_BYTES) => u64::MAX,
+            // Not known, or more than can be counted. There is no such memory.
+            (Kind::VirtualMemory, 0 | Halves::MOST_BYTES) => u64::MAX,
             (_, size) => size.saturating_add(LARGEST_PAGE - 1) & !(LARGEST_PAGE - 1),
         };
         end <= most

@@ -80,6 +80,7 @@ fn host_request(
         kind: Kind::SystemMemory,
         host: bytes,
         ..request(client, parent, object)
+        size: bytes,
     }
 }
 

@@ -168,7 +168,8 @@ impl Accounting {
             let (id, object) = (found.id, found.object);
             let kind = object.kind;
             let mut record = Export::new(export.file, place, object.class, kind);
-            (record.page, record.share) = (object.page, object.share);
+            (record.page, record.size) = (object.page, object.size());
+            record.share = object.share;
             self.exports.reserve()?;
             record.hold = self.accounts.share(object.hold, process)?;
             let (hold, share) = (record.hold, record.share);
@@ -236,7 +237,7 @@ impl Accounting {
             class: from.class,
             kind: from.kind,
             asked: DEFAULT_TIMESLICE_US,
-            size: 0,
+            size: from.size,
             page: from.page,
             share: from.share,
             hold: from.hold,

@@ -48,7 +48,6 @@ impl Accounting {
                 Kind::SystemMemory => &mut kept.host,
                 _ => return Err(RefusalCause::WrongClass),
             };
-            // Of memory from a descriptor the size is not known.
             if memory.size() == 0 || memory.size() > LARGEST_SURFACE {
                 return Err(RefusalCause::BeyondMemory);
             }

@@ -497,6 +497,7 @@ fn copy_range(accounting: &mut Accounting) {
 fn registered(object: ObjectHandle) -> Alloc {
     Alloc {
         kind: Kind::OsDescriptor,
+        size: 1 << 30,
         ..request(CLIENT, DEVICE, object)
     }
 }
@@ -624,6 +625,7 @@ fn only_memory_is_mapped_for_the_gpu() {
             kind,
             ..request(CLIENT, parent, MEMORY)
         };
+            size: PAGE,
         accounting.alloc(&object).unwrap();
         for (of_other_kind, expected) in [(false, plain), (true, odd)] {
             let map = RmMap {
