@@ -233,7 +233,7 @@ impl Call for TenantCall<'_, &Caller<'_>> {
                 let driver = self.tenant.driver().ok_or(Errno::EINVAL)?;
                 let _client = self.use_client(request, parts)?;
                 let made = match parts {
-                    [_] => driver.unmap_for(request, parts),
+                    [_] => driver.mapping_for(request, parts),
                     _ => driver.control_for(parts),
                 };
                 made.map(|()| 0).map_err(errno)

@@ -83,6 +83,7 @@ mod polls;
 mod process;
 mod quota;
 mod range_groups;
+mod range_mappings;
 mod ranges;
 mod record_table;
 mod records;
@@ -108,6 +109,10 @@ pub use accounting::{
     balance::MakingRoom,
     cuts::UnmapTicket,
     lookup::Surroundings,
+    rm_maps::{
+        RangeMapTicket,
+        RangeUnmapTicket, //
+    },
     structs::SplitTicket,
     Accounting, //
 };
@@ -146,6 +151,7 @@ pub use event::{
     RegisterTicket,
     RmMap,
     RmMapTicket,
+    RmUnmap,
     Ticket, //
 };
 pub use fixed_ranges::FixedKind;

@@ -52,24 +52,21 @@ pub const MAP_OF_OTHER_KIND: u32 = 1 << 3 | 1 << 19;
 /// (`NVOS47_FLAGS_DEFER_TLB_INVALIDATION`).
 pub const UNMAP_DEFERS_TLB_INVALIDATION: u32 = 1;
 
-/// How much of a mapping a call ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnmapExtent {
-    /// All of it.
-    Whole,
-    /// Some of its addresses.
-    Part,
+/// The address of a mapping by `NV_ESC_RM_MAP_MEMORY_DMA`, which stands before the status
+/// (`NVOS46_PARAMETERS`, nvos.h).
+pub fn mapped_at(bytes: &[u8]) -> u64 {
+    let address = Field::at(bytes.len().saturating_sub(16));
+    address.get(bytes).unwrap_or(0)
 }
 
-/// How much of a mapping `NV_ESC_RM_UNMAP_MEMORY_DMA` ends. Since 550 NVOS47 has 48 bytes, and
-/// says how many are to be unmapped; 0: all (`NVOS47_PARAMETERS`, nvos.h).
-pub fn unmap_extent(bytes: &[u8]) -> UnmapExtent {
-    const SIZE: Field<u64> = Field::at(32);
-    if bytes.len() < 48 || SIZE.get(bytes) == Some(0) {
-        UnmapExtent::Whole
-    } else {
-        UnmapExtent::Part
-    }
+/// The first address that `NV_ESC_RM_UNMAP_MEMORY_DMA` unmaps, and how many. Since 550 NVOS47 has
+/// 48 bytes, and says how many; 0: those of the mapping that begins there (`NVOS47_PARAMETERS`,
+/// nvos.h).
+pub fn unmapped_part(bytes: &[u8]) -> (u64, u64) {
+    const ADDRESS: Field<u64> = Field::at(24);
+    const LENGTH: Field<u64> = Field::at(32);
+    let length = LENGTH.get(bytes).filter(|_| bytes.len() >= 48);
+    (ADDRESS.get(bytes).unwrap_or(0), length.unwrap_or(0))
 }
 
 /// The question about a handle: the class of its object

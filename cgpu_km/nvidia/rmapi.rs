@@ -38,6 +38,8 @@ pub const ALLOC: u32 = 0x15;
 pub const MAP: u32 = 0x21;
 /// `NV04_UNMAP_MEMORY`, with NVOS34.
 pub const UNMAP: u32 = 0x22;
+/// `NV04_MAP_MEMORY_DMA`, with NVOS46.
+pub const MAP_DMA: u32 = 0x2e;
 /// `NV04_UNMAP_MEMORY_DMA`, with NVOS47.
 pub const UNMAP_DMA: u32 = 0x2f;
 /// `NV04_CONTROL`, with NVOS54.
@@ -73,11 +75,12 @@ pub fn unseen(branch: Branch, cmd: ControlCmd) -> Option<UnseenParams> {
     }
 }
 
-/// The operation of an escape whose answer no program may see: those that end mappings. Their
-/// structs have addresses that the driver compares, and follows none.
+/// The operation of an escape whose answer no program may see: those that end mappings, or make
+/// them for a GPU. Their structs have addresses that the driver compares, and follows none.
 pub const fn unseen_operation(escape: Escape) -> Option<u32> {
     match escape {
         Escape::RmUnmapMemory => Some(UNMAP),
+        Escape::RmMapMemoryDma => Some(MAP_DMA),
         Escape::RmUnmapMemoryDma => Some(UNMAP_DMA),
         _ => None,
     }

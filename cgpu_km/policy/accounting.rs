@@ -16,6 +16,7 @@ mod preemption;
 mod profilers;
 mod ranges;
 mod registered;
+pub(super) mod rm_maps;
 mod shown;
 pub(super) mod structs;
 mod surfaces;

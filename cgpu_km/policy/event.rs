@@ -158,6 +158,21 @@ pub struct RmMap {
     pub of_other_kind: bool,
 }
 
+/// Addresses of a range that RM is about to unmap (`NV_ESC_RM_UNMAP_MEMORY_DMA`).
+#[derive(Clone, Copy, Debug)]
+pub struct RmUnmap {
+    /// hClient.
+    pub client: ClientHandle,
+    /// hDevice: the device by way of which it was mapped.
+    pub device: ObjectHandle,
+    /// hDma.
+    pub range: ObjectHandle,
+    /// The first address.
+    pub base: u64,
+    /// How many; 0: those of the mapping that begins there.
+    pub length: u64,
+}
+
 /// Memory that a call is about to map for one GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Map {
@@ -423,7 +438,8 @@ pub enum RefusalCause {
     NoSuchPart,
     /// An object that is no memory of the program's is to be mapped or read as such.
     NoMemoryOfIts,
-    /// An object that is no address space is to be registered as one.
+    /// An object that is no address space is to be registered as one, or memory is to be mapped
+    /// into what is no range of addresses.
     NoAddressSpace,
     /// Too many objects of the share want shared data to be kept up to date, or too often.
     PolledTooOften,

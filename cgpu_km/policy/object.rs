@@ -95,12 +95,20 @@ impl Halves {
         }
     }
 
+    fn without_bar1(self, less: u64) -> Self {
+        let bar1 = match self.bar1 {
+            Self::MOST => Self::MOST,
+            bar1 => bar1.saturating_sub(less.div_ceil(PAGE)),
+        };
+        Self { bar1, ..self }
+    }
+
     fn joined(self) -> u64 {
         self.bar1 << 32 | self.pages
     }
 }
 
-/// Whether the size of such objects is known: of memory, and of ranges of addresses.
+/// Whether such objects have a size: memory, and ranges of addresses.
 pub(super) fn has_size(kind: Kind) -> bool {
     kind.is_memory() || kind == Kind::VirtualMemory
 }
@@ -240,6 +248,15 @@ impl Object {
     /// So many bytes of BAR1 more may show it.
     pub(super) fn grow_bar1(&mut self, bytes: u64) {
         self.asked = Halves::of(self.asked).with_bar1(bytes).joined();
+    }
+
+    /// So many bytes of BAR1 do not show it. Gives how many count less.
+    pub(super) fn shrink_bar1(&mut self, bytes: u64) -> u64 {
+        let before = self.bar1();
+        if before > 0 {
+            self.asked = Halves::of(self.asked).without_bar1(bytes).joined();
+        }
+        before.saturating_sub(self.bar1())
     }
 
     /// How long its program wants the highest clock.

@@ -14,6 +14,7 @@ mod page_tables;
 mod quotas;
 mod races;
 mod ranges;
+mod rm_maps;
 mod scale;
 mod sharing;
 mod smoke;
@@ -79,8 +80,8 @@ fn host_request(
         class: ClassId(0x3e),
         kind: Kind::SystemMemory,
         host: bytes,
-        ..request(client, parent, object)
         size: bytes,
+        ..request(client, parent, object)
     }
 }
 

@@ -54,10 +54,10 @@ use crate::{
         wire::Field, //
     },
     policy::{
-        Accounting,
         Reason,
         RefusalCause,
-        RmMap, //
+        RmMap,
+        RmUnmap, //
     }, //
 };
 
@@ -142,7 +142,8 @@ fn by_address<const SIZE: usize>(
     Ok(call.forward(code, &mut [Part::argument(bytes)], route)?)
 }
 
-/// `NV_ESC_RM_MAP_MEMORY_DMA`: maps memory into a range of a GPU's address space.
+/// `NV_ESC_RM_MAP_MEMORY_DMA`: maps memory into a range of a GPU's address space. The driver is
+/// asked where no program sees its answer, because where the mapping is says what ends it.
 #[inline(never)] // As `frontend::run`.
 pub(super) fn map_dma(
     call: &mut impl Call,
@@ -159,6 +160,7 @@ pub(super) fn map_dma(
         OFFSET, //
     };
     let client = owned(call, get(H_CLIENT, bytes)?)?;
+    check_file(call, asked.session, client)?;
     let flags = get(FLAGS, bytes)?;
     let map = RmMap {
         client,
@@ -173,15 +175,25 @@ pub(super) fn map_dma(
     let ticket = call.accounting(|accounting| accounting.begin_rm_map(&map))?;
     // The GPU may write then, too, which the program may ask for as well.
     let defer = nvos::MAP_DEFERS_TLB_INVALIDATION | nvos::MAP_READ_ONLY;
-    let returned = prompt(call, asked.code, bytes, (FLAGS, defer), Route::Caller);
-    call.accounting(|accounting| accounting.end_named_map(ticket));
+    let returned = prompt(call, asked.code, bytes, (FLAGS, defer), Route::Unseen);
+    let made =
+        Some(nvos::mapped_at(bytes)).filter(|_| is_done(Escape::RmMapMemoryDma, returned, bytes));
+    call.accounting(|accounting| accounting.end_rm_map(ticket, made));
     // Its page tables may have taken the room of managed memory.
     rebalance(call);
     Ok(returned?)
 }
 
-/// `NV_ESC_RM_UNMAP_MEMORY_DMA`: ends such a mapping. The driver is asked where no program sees its
-/// answer, because its record of the mapping counts until it is certainly gone.
+/// Whether the driver has done a call, where no program could write what it has told.
+fn is_done(escape: Escape, returned: Returned, bytes: &[u8]) -> bool {
+    let told = escape
+        .status(bytes.len())
+        .and_then(|status| status.get(bytes));
+    DriverReply::new(returned, told).is_ok()
+}
+
+/// `NV_ESC_RM_UNMAP_MEMORY_DMA`: ends such mappings. The driver is asked where no program sees its
+/// answer, because its record of a mapping counts until it is certainly gone.
 #[inline(never)] // As `frontend::run`.
 pub(super) fn unmap_dma(
     call: &mut impl Call,
@@ -195,19 +207,20 @@ pub(super) fn unmap_dma(
         H_DMA, //
     };
     let client = owned(call, get(H_CLIENT, bytes)?)?;
-    let device = ObjectHandle(get(H_DEVICE, bytes)?);
-    let range = ObjectHandle(get(H_DMA, bytes)?);
     check_file(call, asked.session, client)?;
-    let extent = nvos::unmap_extent(bytes);
-    let begun =
-        |accounting: &mut Accounting| accounting.begin_rm_unmap(client, device, range, extent);
-    let ticket = call.accounting(begun)?;
+    let (base, length) = nvos::unmapped_part(bytes);
+    let unmap = RmUnmap {
+        client,
+        device: ObjectHandle(get(H_DEVICE, bytes)?),
+        range: ObjectHandle(get(H_DMA, bytes)?),
+        base,
+        length,
+    };
+    let ticket = call.accounting(|accounting| accounting.begin_rm_unmap(&unmap))?;
     let defer = nvos::UNMAP_DEFERS_TLB_INVALIDATION;
     let returned = prompt(call, asked.code, bytes, (FLAGS, defer), Route::Unseen);
-    let status = Escape::RmUnmapMemoryDma.status(bytes.len());
-    let told = status.and_then(|status| status.get(bytes)).map(NvStatus);
-    let done = returned == Ok(0) && told == Some(NvStatus::NV_OK);
-    call.accounting(|accounting| accounting.end_rm_unmap(ticket, extent, done));
+    let done = is_done(Escape::RmUnmapMemoryDma, returned, bytes);
+    call.accounting(|accounting| accounting.end_rm_unmap(ticket, done));
     Ok(returned?)
 }
 

@@ -8,7 +8,7 @@
  * The kernel calls here: no file is compared with a client's, the GPU's
  * file is not looked for, and parameters lie in kernel memory. What else
  * nvidia-modeset finds there (GPUs by name, callbacks) is not there, and of
- * mappings there are those of doorbells for programs alone.
+ * mappings for processors there are those of doorbells for programs alone.
  */
 #include <linux/export.h>
 #include <linux/moduleparam.h>
@@ -39,6 +39,7 @@ struct fake_rm_call {
 		struct nvos54 control;
 		struct nvos33 map;
 		struct nvos34 unmap;
+		struct nvos46 map_dma;
 		struct nvos47 unmap_dma;
 		u8 room[64];
 	} params;
@@ -47,8 +48,8 @@ static_assert(sizeof(struct fake_rm_call) == 72);
 
 /* nvos.h */
 enum { NV01_FREE = 0x00, NV04_ALLOC = 0x15, NV04_MAP_MEMORY = 0x21,
-       NV04_UNMAP_MEMORY = 0x22, NV04_UNMAP_MEMORY_DMA = 0x2f,
-       NV04_CONTROL = 0x36 };
+       NV04_UNMAP_MEMORY = 0x22, NV04_MAP_MEMORY_DMA = 0x2e,
+       NV04_UNMAP_MEMORY_DMA = 0x2f, NV04_CONTROL = 0x36 };
 
 static bool kernel_rmapi = true;
 module_param(kernel_rmapi, bool, 0644);
@@ -121,6 +122,10 @@ static void op(void *sp, void *cmd)
 	case NV04_UNMAP_MEMORY:
 		call->params.unmap.status = fake_unmap_memory(&call->params.unmap,
 							      &kernel_sec, &log);
+		break;
+	case NV04_MAP_MEMORY_DMA:
+		call->params.map_dma.status = fake_map_dma(&call->params.map_dma,
+							   &kernel_sec, &log);
 		break;
 	case NV04_UNMAP_MEMORY_DMA:
 		call->params.unmap_dma.status = fake_unmap_dma(&call->params.unmap_dma,

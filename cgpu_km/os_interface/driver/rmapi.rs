@@ -111,8 +111,8 @@ const SUBDEVICE: u32 = 0xc690_2080;
 /// A doorbell through BAR0, and one through BAR1.
 const BAR0_DOORBELL: u32 = 0xc690_c660;
 const BAR1_DOORBELL: u32 = 0xc690_c661;
-/// Bytes of NVOS47, the larger struct of the two calls that end mappings.
-const LARGEST_UNMAP: usize = 48;
+/// Bytes of NVOS46 since 580, the largest struct of the calls about mappings.
+const LARGEST_MAPPING: usize = 64;
 /// The most that the driver copies of the parameters of a class that is allocated here.
 const CLASS_PARAMS: usize = 64;
 
@@ -444,18 +444,18 @@ impl KernelClient {
         nvos54::STATUS.set(outer.bytes, status).ok_or(EINVAL)
     }
 
-    /// Ends a mapping for a program, which sees nothing of the call. `parts` is the struct of the
-    /// program's own, of the size that the driver's branch takes.
+    /// Ends a mapping for a program, or makes one for its GPU. The program sees nothing of it.
+    /// `parts` is the struct of the program's own, of the size that the driver's branch takes.
     ///
     /// `EINVAL` for another call or other parts.
-    pub fn unmap_for(&self, request: u32, parts: &mut [Part<'_>]) -> Result {
+    pub fn mapping_for(&self, request: u32, parts: &mut [Part<'_>]) -> Result {
         let (nr, size) = nvos::request_parts(request);
         let operation = Escape::from_nr(nr).and_then(rmapi::unseen_operation);
         let operation = operation.ok_or(EINVAL)?;
         let [outer] = parts else {
             return Err(EINVAL);
         };
-        let mut argument = Aligned([0; LARGEST_UNMAP]);
+        let mut argument = Aligned([0; LARGEST_MAPPING]);
         let whole = argument.0.get_mut(..size).ok_or(EINVAL)?;
         if outer.bytes.len() != size {
             return Err(EINVAL);

@@ -113,8 +113,8 @@ impl Accounting {
         Ok(self.name_map([Some(peer_id), space, None]))
     }
 
-    /// The driver has answered a call that [`Accounting::begin_named_map`],
-    /// [`Accounting::begin_register_space`] or [`Accounting::begin_rm_map`] agreed to.
+    /// The driver has answered a call that [`Accounting::begin_named_map`]
+    /// or [`Accounting::begin_register_space`] agreed to.
     pub fn end_named_map(&mut self, ticket: RmMapTicket) {
         self.release_names(ticket.names);
     }

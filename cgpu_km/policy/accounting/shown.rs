@@ -192,11 +192,24 @@ impl Accounting {
     }
 
     /// The driver is about to map a part of an object for the host's kernel. That takes BAR1, if it
-    /// is video memory, and counts until the object is gone.
-    pub(super) fn take_bar1(&mut self, id: RecordId, part: (u64, u64)) -> Result<(), RefusalCause> {
+    /// is video memory, and counts until the object is gone. Gives the bytes that count.
+    pub(super) fn take_bar1(
+        &mut self,
+        id: RecordId,
+        part: (u64, u64),
+    ) -> Result<u64, RefusalCause> {
         let object = self.forest.objects.get_mut(id);
         let object = object.ok_or(RefusalCause::UnknownObject)?;
-        charge_bar1(&mut self.accounts.ledgers, object, part, 0).map(drop)
+        charge_bar1(&mut self.accounts.ledgers, object, part, 0)
+    }
+
+    /// The driver was not asked for what [`Accounting::take_bar1`] has counted.
+    pub(super) fn give_back_bar1(&mut self, id: RecordId, bytes: u64) {
+        if let Some(object) = self.forest.objects.get_mut(id) {
+            let less = object.shrink_bar1(bytes);
+            let ledgers = &mut self.accounts.ledgers;
+            ledgers.uncount(object.share, Limited::Bar1, less);
+        }
     }
 
     /// `NV_ESC_RM_UNMAP_MEMORY` is about to end mappings of an object. To be handed back to

@@ -523,7 +523,7 @@ fn rm_map(
     // It may be there already.
     let _ = accounting.alloc(&registered(MAPPED));
     let ticket = accounting.begin_rm_map(&rm_map_of(range, MAPPED, length));
-    ticket.map(|ticket| accounting.end_named_map(ticket))
+    ticket.map(|ticket| accounting.end_rm_map(ticket, Some(0)))
 }
 
 #[test]
@@ -571,8 +571,10 @@ fn ranges_that_have_tables_grow_by_nothing() {
         ..request(CLIENT, DEVICE, RANGE)
     };
     accounting.alloc(&range).unwrap();
-    for object in [RANGE, MEMORY, DEVICE] {
-        rm_map(&mut accounting, object, BLOCK).unwrap();
+    rm_map(&mut accounting, RANGE, BLOCK).unwrap();
+    for object in [MEMORY, DEVICE] {
+        let refused = rm_map(&mut accounting, object, PAGE);
+        assert_eq!(refused, Err(RefusalCause::NoAddressSpace));
     }
     assert_eq!(overhead(&accounting), ALONE);
     let unknown = rm_map(&mut accounting, COPY, BLOCK);
@@ -592,7 +594,7 @@ fn range_with_mappings_is_not_replaced() {
         let again = accounting.begin_alloc(&request(CLIENT, DEVICE, object));
         assert!(again.is_err(), "the name was given away");
     }
-    accounting.end_named_map(ticket);
+    accounting.end_rm_map(ticket, Some(0));
     accounting.child(DEVICE, RANGE).unwrap();
 }
 
@@ -623,9 +625,9 @@ fn only_memory_is_mapped_for_the_gpu() {
         };
         let object = Alloc {
             kind,
+            size: PAGE,
             ..request(CLIENT, parent, MEMORY)
         };
-            size: PAGE,
         accounting.alloc(&object).unwrap();
         for (of_other_kind, expected) in [(false, plain), (true, odd)] {
             let map = RmMap {
@@ -635,7 +637,7 @@ fn only_memory_is_mapped_for_the_gpu() {
             let begun = accounting.begin_rm_map(&map);
             assert_eq!(begun.is_ok(), expected, "{kind:?} {of_other_kind}");
             if let Ok(ticket) = begun {
-                accounting.end_named_map(ticket);
+                accounting.end_rm_map(ticket, None);
             }
         }
         // A debugger reads, and UVM maps, memory alone.

@@ -196,7 +196,7 @@ fn mappings_for_the_kernel_take_bar1() {
             of_other_kind: false,
         };
         let begun = accounting.begin_rm_map(&map);
-        let begun = begun.map(|ticket| accounting.end_named_map(ticket));
+        let begun = begun.map(|ticket| accounting.end_rm_map(ticket, None));
         (begun, used(&accounting, GPU, Limited::Bar1))
     };
     let page = 64 << 10;

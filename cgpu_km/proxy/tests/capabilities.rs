@@ -372,54 +372,91 @@ fn objects(program: &Program) -> u64 {
     limit.expect("a share").used
 }
 
+/// Maps a page into the range at an address, and unmaps so many bytes there.
+fn map_at(program: &mut Program, size: usize, base: u64) -> u32 {
+    let named = [(0, CLIENT), (4, DEVICE), (8, RANGE), (12, MAPPED)];
+    let mut outer = words(size, &named);
+    put64(&mut outer, 24, 4096);
+    put64(&mut outer, size - 16, base);
+    let code = NV_ESC_RM_MAP_MEMORY_DMA & !(64 << 16) | (u32::try_from(size).unwrap() << 16);
+    program.call(&CONTROL, code, &outer, size - 8)
+}
+
+fn unmap_at(program: &mut Program, size: usize, base: u64, bytes: u64) -> u32 {
+    let mut outer = words(size, &[(0, CLIENT), (4, DEVICE), (8, RANGE)]);
+    put64(&mut outer, 24, base);
+    if size == 48 {
+        put64(&mut outer, 32, bytes);
+    }
+    let code = NV_ESC_RM_UNMAP_MEMORY_DMA & !(48 << 16) | (u32::try_from(size).unwrap() << 16);
+    program.call(&CONTROL, code, &outer, size - 8)
+}
+
 #[test]
 fn records_of_mappings_count_as_objects() {
+    // As they are since 580, and in 535.
+    for (map, unmap) in [(64, 48), (56, 40)] {
+        let mut program = with(GRAPHICS);
+        let before = objects(&program);
+        for count in 1..=3 {
+            assert_eq!(map_at(&mut program, map, count << 16), 0);
+            assert_eq!(objects(&program), before + count);
+        }
+        // The driver's answers are believed, because no program sees them.
+        assert!(program.seen.iter().all(|seen| seen.route == Route::Unseen));
+        program.seen.clear();
+        assert_eq!(unmap_at(&mut program, unmap, 1 << 16, 0), 0);
+        assert_eq!(program.seen[0].route, Route::Unseen);
+        assert_eq!(objects(&program), before + 2);
+        let refused = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
+        program.driver = Box::new(move |parts| {
+            let status = parts[0].bytes.len() - 8;
+            put32(parts[0].bytes, status, refused);
+            0
+        });
+        assert_eq!(unmap_at(&mut program, unmap, 2 << 16, 0), refused);
+        assert_eq!(map_at(&mut program, map, 9 << 16), refused);
+        assert_eq!(objects(&program), before + 2);
+        program
+            .accounting
+            .free(ClientHandle(CLIENT), ObjectHandle(RANGE));
+        assert_eq!(objects(&program), before - 1);
+    }
+}
+
+#[test]
+fn unmapped_parts_end_what_lies_in_them() {
     let mut program = with(GRAPHICS);
     let before = objects(&program);
-    let map = |program: &mut Program| {
-        let outer = words(64, &[(0, CLIENT), (4, DEVICE), (8, RANGE), (12, MAPPED)]);
-        let mut outer = outer;
-        put64(&mut outer, 24, 4096);
-        program.call(&CONTROL, NV_ESC_RM_MAP_MEMORY_DMA, &outer, 56)
-    };
-    let unmap = |program: &mut Program, bytes: u64| {
-        let mut outer = words(48, &[(0, CLIENT), (4, DEVICE), (8, RANGE)]);
-        put64(&mut outer, 32, bytes);
-        program.call(&CONTROL, NV_ESC_RM_UNMAP_MEMORY_DMA, &outer, 40)
-    };
-    for count in 1..=3 {
-        assert_eq!(map(&mut program), 0);
-        assert_eq!(objects(&program), before + count);
+    for count in 0..4 {
+        assert_eq!(map_at(&mut program, 64, count << 12), 0);
     }
-    // The driver's answer is believed, because no program sees it.
-    program.seen.clear();
-    assert_eq!(unmap(&mut program, 0), 0);
-    assert_eq!(program.seen[0].route, Route::Unseen);
+    // The driver says that it has worked, whatever was there.
+    assert_eq!(unmap_at(&mut program, 48, 1 << 20, 4096), 0);
+    assert_eq!(objects(&program), before + 4);
+    assert_eq!(unmap_at(&mut program, 48, 4096, 8192), 0);
     assert_eq!(objects(&program), before + 2);
-    // A part, of which two may be left.
-    assert_eq!(unmap(&mut program, 4096), 0);
+    assert_eq!(unmap_at(&mut program, 48, 3 * 4096 + 512, 512), 0);
     assert_eq!(objects(&program), before + 3);
-    let refused = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
-    program.driver = Box::new(move |parts| {
-        put32(parts[0].bytes, 40, refused);
-        0
-    });
-    for bytes in [0, 4096] {
-        assert_eq!(unmap(&mut program, bytes), refused);
-        assert_eq!(objects(&program), before + 3);
+}
+
+#[test]
+fn mappings_need_the_clients_own_file() {
+    let mut program = with(GRAPHICS);
+    let other = Session {
+        file: FileId(CONTROL.file.0 + 90),
+        ..CONTROL
+    };
+    let invalid = NvStatus::NV_ERR_INVALID_CLIENT.0;
+    let named = [(0, CLIENT), (4, DEVICE), (8, RANGE), (12, MAPPED)];
+    for (code, size) in [
+        (NV_ESC_RM_MAP_MEMORY_DMA, 64),
+        (NV_ESC_RM_UNMAP_MEMORY_DMA, 48),
+    ] {
+        let status = program.call(&other, code, &words(size, &named), size - 8);
+        assert_eq!(status, invalid);
+        assert!(program.seen.is_empty(), "the driver was asked");
     }
-    program.driver = Box::new(|_| 0);
-    let set = program
-        .accounting
-        .set_limit_of(GPU, Limited::Objects, Some(before + 3));
-    assert_eq!(set, Ok(()));
-    let full = NvStatus::NV_ERR_INSUFFICIENT_RESOURCES.0;
-    assert_eq!(map(&mut program), full);
-    assert_eq!(unmap(&mut program, 4096), full);
-    program
-        .accounting
-        .free(ClientHandle(CLIENT), ObjectHandle(RANGE));
-    assert_eq!(objects(&program), before - 1);
 }
 
 #[test]
