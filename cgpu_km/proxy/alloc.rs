@@ -102,59 +102,13 @@ pub(super) fn alloc(
     outer: &mut [u8],
 ) -> Result<i32, Stop> {
     let envelope = Envelope::read(outer)?;
-    let mut structs = Structs::none();
-    let (admitted, ticket) = prepare(call, asked, &envelope, &mut structs)?;
-    let sent = send(call, asked.code, outer, &mut structs, (&admitted, &ticket));
-    let mut answer = match sent {
-        Ok(returned) => DriverReply::new(returned, status_in(outer).get(outer)),
-        Err(killed) => {
-            call.accounting(|accounting| accounting.cancel_alloc(ticket));
-            return Err(killed.into());
-        }
-    };
-    let params: &[u8] = &structs.params.bytes;
-    settle(
-        call,
-        asked.session,
-        (&admitted, ticket),
-        &mut answer,
-        (outer, params),
-    )?;
-    if !answer.is_ok() {
-        set(H_OBJECT_NEW, outer, envelope.handle.0)?;
-    }
-    admitted.kept.put_back(&mut structs.params.bytes);
-    let written = structs.write_back(call);
-    let returned = answer.returned?;
-    if returned == 0 {
-        written?;
-    }
-    Ok(returned)
-}
-
-/// A request that the driver may get.
-struct Admitted {
-    request: Alloc,
-    /// The field of the parameters that the program gets back as it was.
-    kept: KeptField,
-    /// It is a doorbell that the program wants through BAR1, and that is made through BAR0.
-    is_through_bar1: bool,
-}
-
-/// Checks a call, charges its object, and makes its parameters what the driver is to see.
-#[inline(never)] // Its checks would stand in the frame above the driver.
-fn prepare(
-    call: &mut impl Call,
-    asked: &mut Asked<'_>,
-    envelope: &Envelope,
-    structs: &mut Structs,
-) -> Result<(Admitted, Ticket), Stop> {
     let (client, parent) = envelope.below;
     let around = call.look(|accounting| accounting.surroundings(client, parent));
     asked.name(CallKind::Class, envelope.class.0, around.gpu);
     let entry = listed(call, envelope.class, &around)?;
     envelope.check(asked.session, entry)?;
-    structs.read(call, envelope, entry)?;
+    let mut structs = Structs::none();
+    structs.read(call, &envelope, entry)?;
     let params: &[u8] = &structs.params.bytes;
     check_clients(call, entry.clients, params)?;
     let rules = ClassRules::of(entry.kind);
@@ -171,47 +125,32 @@ fn prepare(
     if is_through_bar1 {
         KeptField::Bar1Mapping(0).put_back(&mut structs.params.bytes);
     }
-    let admitted = Admitted {
-        request,
-        kept,
-        is_through_bar1,
+    let sent = match request.kind {
+        Kind::Root => structs.send_for_client(call, asked.code, outer),
+        _ => {
+            // If the caller left the handle to the driver, the accounting has chosen it. (There is
+            // room for it: it was read from here.)
+            let _ = H_OBJECT_NEW.set(outer, ticket.handle().0);
+            let route = route(&request, structs.rights.is_some());
+            Ok(structs.send(call, asked.code, outer, route))
+        }
     };
-    Ok((admitted, ticket))
-}
-
-/// Has the driver make the object. It fails if the caller is killed while it waits for others of
-/// its tenant: then the driver was not asked.
-fn send(
-    call: &mut impl Call,
-    code: u32,
-    outer: &mut [u8],
-    structs: &mut Structs,
-    (admitted, ticket): (&Admitted, &Ticket),
-) -> Result<Returned, Errno> {
-    let request = &admitted.request;
-    if request.kind == Kind::Root {
-        return structs.send_for_client(call, code, outer);
-    }
-    // If the caller left the handle to the driver, the accounting has chosen it. (There is room
-    // for it: it was read from here.)
-    let _ = H_OBJECT_NEW.set(outer, ticket.handle().0);
-    let route = route(request, structs.rights.is_some());
-    Ok(structs.send(call, code, outer, route))
-}
-
-/// Enters into the accounting what has become of the object. An object for graphics whose work
-/// cannot be made preemptible is refused here; the `answer` then says so.
-fn settle(
-    call: &mut impl Call,
-    session: &Session,
-    (admitted, ticket): (&Admitted, Ticket),
-    answer: &mut DriverReply,
-    (outer, params): (&mut [u8], &[u8]),
-) -> Result<(), Stop> {
-    let request = &admitted.request;
-    let mut done = done(call, session, (request, &ticket), answer, (outer, params));
+    let mut answer = match sent {
+        Ok(returned) => DriverReply::new(returned, status_in(outer).get(outer)),
+        Err(killed) => {
+            call.accounting(|accounting| accounting.cancel_alloc(ticket));
+            return Err(killed.into());
+        }
+    };
+    let mut done = done(
+        call,
+        asked.session,
+        (&request, &ticket),
+        &answer,
+        (outer, &structs.params.bytes),
+    );
     if let (Kind::GraphicsObject, Some(made)) = (request.kind, &done) {
-        if let Err(refused) = make_preemptible(call, request, &ticket, made.object) {
+        if let Err(refused) = make_preemptible(call, &request, &ticket, made.object) {
             set(status_in(outer), outer, refused.0)?;
             (answer.status, done) = (Some(refused), None);
         }
@@ -219,12 +158,21 @@ fn settle(
     call.accounting(|accounting| {
         let object = done.as_ref().map(|done| done.object);
         answer.end_alloc(accounting, ticket, done);
-        if let (true, Some(object)) = (admitted.is_through_bar1, object) {
+        if let (true, Some(object)) = (is_through_bar1, object) {
             // Another thread may have freed it already.
             let _ = accounting.set_through_bar1(request.client, object);
         }
     });
-    Ok(())
+    if !answer.is_ok() {
+        set(H_OBJECT_NEW, outer, envelope.handle.0)?;
+    }
+    kept.put_back(&mut structs.params.bytes);
+    let written = structs.write_back(call);
+    let returned = answer.returned?;
+    if returned == 0 {
+        written?;
+    }
+    Ok(returned)
 }
 
 /// Charges an object, if the tenant may have it.

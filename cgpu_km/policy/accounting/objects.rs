@@ -88,8 +88,8 @@ impl Accounting {
     pub fn end_alloc(&mut self, ticket: Ticket, done: Option<AllocDone>) {
         let refused = self.forest.objects.find(ticket.object);
         let refused = refused.filter(|_| done.is_none());
-        let kept = refused.and_then(|slot| {
-            let object = self.forest.objects.get(slot)?;
+        let kept = refused.and_then(|id| {
+            let object = self.forest.objects.get(id)?;
             self.accounts.tables_of_range(object)
         });
         self.end_ticket(ticket, done);

@@ -127,9 +127,10 @@ impl Accounting {
     ) -> Result<(), RefusalCause> {
         self.count_mapping(range)?;
         let part = (map.offset, map.length);
-        let shown = match map.for_kernel {
-            true => self.take_bar1(memory, part),
-            false => Ok(0),
+        let shown = if map.for_kernel {
+            self.take_bar1(memory, part)
+        } else {
+            Ok(0)
         };
         let grown = shown.and_then(|shown| {
             let grown = self.grow_tables(range, map.length);
