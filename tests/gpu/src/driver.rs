@@ -430,9 +430,11 @@ impl<'a> Rm<'a> {
             &mut fifo[fifo_info::FIFO_INFO_TBL..],
             asked::INFO_PER_RUNLIST,
         );
-        self.control(SUBDEVICE, asked::FIFO_GET_INFO.0, &mut fifo)?;
+        // In an instance the call is refused, and nobody asks what follows from it.
+        let asked = self.control(SUBDEVICE, asked::FIFO_GET_INFO.0, &mut fifo);
         let told = fb::DATA.get(&fifo[fifo_info::FIFO_INFO_TBL..]);
-        let engines = Engines::of(architecture, told.is_some_and(|told| told != 0));
+        let is_per_runlist = asked.is_ok() && told.is_some_and(|told| told != 0);
+        let engines = Engines::of(architecture, is_per_runlist);
         let mut free = [0; nvos::nvos00::SIZE];
         nvos::nvos00::H_ROOT.set(&mut free, self.client);
         nvos::nvos00::H_OBJECT_OLD.set(&mut free, DEVICE);
