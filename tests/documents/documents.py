@@ -68,7 +68,6 @@ LEFT_OUT = (
     ("docs/install.md", "./install.sh --sign", "`sign-file` is gone with the headers"),
     ("docs/support.md", "", "wants a kernel of another distribution, and takes an hour"),
     ("docs/upgrading.md", "/usr/src/cgpu-", "the step `package` runs it beside the package"),
-    ("docs/design/adding-a-driver-version.md", "", "wants NVIDIA's sources of that release"),
 )
 # Commands that run on the host that builds, and those that run in the folder before it starts as
 # a machine. All others run in the machine.
