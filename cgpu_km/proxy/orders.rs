@@ -224,6 +224,8 @@ pub(super) fn begin_alloc(
 ) -> Result<Ticket, RefusalCause> {
     let bytes = request.most();
     let begun = host.accounting(|accounting| {
+        // Most tenants have none, and then nothing has to be looked up.
+        let gpu = gpu.filter(|_| accounting.has_managed());
         match gpu.map(|gpu| (gpu, accounting.begin_demand(gpu, bytes))) {
             Some((crowded, MakingRoom::Begun)) => Err(crowded),
             _ => Ok(accounting.begin_alloc(request)),

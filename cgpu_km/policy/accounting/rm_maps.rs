@@ -242,14 +242,12 @@ impl Accounting {
         let mapped = &mut self.forest.mapped;
         mapped.end_use(range, what);
         let gone = match what {
-            RangeUse::Whole => done && mapped.end_whole(range, by, part.0, moment),
-            RangeUse::Part => false,
+            RangeUse::Whole => u32::from(done && mapped.end_whole(range, by, part.0, moment)),
+            RangeUse::Part => {
+                let part = mapped.part(range, by, part);
+                mapped.end_part(&part, &mut prepared, done)
+            }
         };
-        let mut gone = u32::from(gone);
-        if what == RangeUse::Part {
-            let part = mapped.part(range, by, part);
-            gone = mapped.end_part(&part, &mut prepared, done);
-        }
         for _ in 0..gone {
             self.uncount_mapping(range);
         }
