@@ -8,6 +8,7 @@ use crate::{
     failures::{Failures, PATIENCE},
     keeper::Keeper,
     kubelet::{Health, Kubelet, Lookup},
+    login::Login,
     metrics::Metrics,
     names::{DRIVER, REGISTRATION},
     node::{Node, Places, FAILED},
@@ -15,6 +16,7 @@ use crate::{
     publisher::Publisher,
     rpc::{listen, serve, SocketFile},
     tenants::Tenants,
+    web,
 };
 use cgpu_client::path_error::PathError;
 use futures_util::{future::BoxFuture, FutureExt};
@@ -43,6 +45,17 @@ pub struct Settings {
     pub grace: Duration,
     /// The address at which figures are served.
     pub metrics: Option<SocketAddr>,
+    /// Whether they take a login.
+    pub metrics_login: MetricsLogin,
+}
+
+/// The readers of the figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricsLogin {
+    /// Everybody that reaches the address.
+    None,
+    /// Users of the cluster with the right to `get` their path, by TLS.
+    Kubernetes,
 }
 
 /// Why the driver cannot run.
@@ -51,6 +64,9 @@ pub enum DriverError {
     /// A file or folder.
     #[error(transparent)]
     Path(PathError),
+    /// A certificate for TLS.
+    #[error("cannot make a certificate for the figures: {0}")]
+    Certificate(String),
     /// A socket, or an address.
     #[error("cannot listen at {at}: {why}")]
     Listen {
@@ -75,9 +91,10 @@ fn lookup(client: Client) -> Lookup {
 /// Serves the figures, if anybody is to have them.
 async fn tell_figures(
     metrics: Arc<Metrics>,
-    address: Option<SocketAddr>,
+    client: Client,
+    settings: &Settings,
 ) -> Result<BoxFuture<'static, ()>, DriverError> {
-    let Some(address) = address else {
+    let Some(address) = settings.metrics else {
         return Ok(std::future::pending().boxed());
     };
     let listener = TcpListener::bind(address).await;
@@ -85,7 +102,14 @@ async fn tell_figures(
         at: address.to_string(),
         why,
     })?;
-    Ok(metrics.serve(listener).boxed())
+    let login = match settings.metrics_login {
+        MetricsLogin::None => None,
+        MetricsLogin::Kubernetes => {
+            let tls = web::own_tls().map_err(DriverError::Certificate)?;
+            Some((tls, Arc::new(Login::by(client))))
+        }
+    };
+    Ok(metrics.serve(listener, login).boxed())
 }
 
 /// Removes what instances are nobody's. One that is in use goes later.
@@ -156,7 +180,7 @@ pub async fn run(
         calls: calls.clone(),
     });
     let keeper = Keeper {
-        client,
+        client: client.clone(),
         pool: settings.node.clone(),
         tenants: tenants.clone(),
         changed,
@@ -180,7 +204,7 @@ pub async fn run(
     // Without it the kubelet forgets the driver.
     let _registered = SocketFile::at(&registration);
     let (of_plugin, of_registration) = (kubelet.clone(), kubelet);
-    let figures = tell_figures(metrics, settings.metrics).await?;
+    let figures = tell_figures(metrics, client, &settings).await?;
     let mut ended = stop.clone();
     tokio::select! {
         () = serve(services, move |call| of_plugin.clone().serve(call), stop.clone()) => {}

@@ -6,9 +6,9 @@
 //! [`kernel_log`] and [`slices`] say what a node has; [`claims`] and [`config`] what a claim wants;
 //! [`journal`], [`turns`] and [`tenants`] make and remove instances; [`kubelet`], [`publisher`] and
 //! [`keeper`] talk to the kubelet and the apiserver, whose claims [`apiserver`] reads; [`pods`] and
-//! [`metrics`] tell figures, also of the kubelet's [`calls`], which [`web`] serves; [`probes`] say
-//! whether all is well; [`driver`] starts all of it. [`once`] keeps the log short, and [`threads`]
-//! wait for the driver.
+//! [`metrics`] tell figures, also of the kubelet's [`calls`], which [`web`] serves after a
+//! [`login`]; [`probes`] say whether all is well; [`driver`] starts all of it. [`once`] keeps the
+//! log short, and [`threads`] wait for the driver.
 //!
 //! Beside the driver there are two more programs in the same binary: [`webhook`] checks
 //! [`parameters`] and turns other systems' resource names ([`asked`]) into claims ([`compat`],
@@ -34,6 +34,7 @@ pub mod journal;
 pub mod keeper;
 pub mod kernel_log;
 pub mod kubelet;
+pub mod login;
 pub mod metrics;
 pub mod names;
 pub mod node;

@@ -7,7 +7,7 @@ use cgpu_dra::{
     apiserver,
     config::{Allowed, BURST_MS},
     device_plugin::{self, PluginSettings},
-    driver::{run, Settings},
+    driver::{run, MetricsLogin, Settings},
     failures::Failures,
     kernel_log::KernelLog,
     node::{Machine, Node, Places, FAILED},
@@ -104,6 +104,9 @@ struct DriverOptions {
     /// Serve figures for Prometheus at /metrics of this address, like `0.0.0.0:9400`.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
+    /// Serve them by TLS, to clients with a token of Kubernetes whose user may `get` /metrics.
+    #[arg(long, requires = "metrics")]
+    metrics_login: bool,
     /// How much of each GPU's memory claims share, percent; over 100 their limits overlap.
     #[arg(long, env = "OVERCOMMIT", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -300,6 +303,11 @@ async fn drive(options: DriverOptions) -> Result<(), String> {
         allowed: options.allow.allowed(),
         grace: Duration::from_secs(options.grace),
         metrics: options.metrics,
+        metrics_login: if options.metrics_login {
+            MetricsLogin::Kubernetes
+        } else {
+            MetricsLogin::None
+        },
     };
     let ended = run(client, Arc::new(machine), settings, ending()?).await;
     ended.map_err(|e| e.to_string())

@@ -5,6 +5,7 @@
 use crate::{
     calls::Calls,
     claims::Plan,
+    login::{Login, PATH},
     names::{self, Uid},
     node::Node,
     pods::{self, Use},
@@ -16,7 +17,7 @@ use cgpu_client::{
     metrics::{limits_of, Figures, MetricsPage, CONTENT_TYPE},
 };
 use cgpu_uapi::{Cause, InstanceKey};
-use http::{request::Parts, Method, Response, StatusCode};
+use http::{header::WWW_AUTHENTICATE, request::Parts, HeaderValue, Method, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use nix::errno::Errno;
@@ -26,6 +27,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 use tokio::{net::TcpListener, sync::Semaphore};
+use tokio_rustls::TlsAcceptor;
 
 /// Of the requests that ask the control device: as many as are answered at once.
 static TURNS: Semaphore = Semaphore::const_new(4);
@@ -190,10 +192,24 @@ impl Metrics {
         read.await.unwrap_or_else(Err)
     }
 
-    async fn answer(self: Arc<Self>, request: http::Request<Bytes>) -> Response<Full<Bytes>> {
+    async fn answer(
+        self: Arc<Self>,
+        request: http::Request<Bytes>,
+        login: Option<&Login>,
+    ) -> Response<Full<Bytes>> {
+        if let Some(login) = login {
+            if let Err(why) = login.check(request.headers()).await {
+                let mut denied = web::response(why.status(), PLAIN, format!("{why}\n"));
+                if why.status() == StatusCode::UNAUTHORIZED {
+                    let scheme = HeaderValue::from_static("Bearer");
+                    denied.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+                }
+                return denied;
+            }
+        }
         let get = matches!(*request.method(), Method::GET | Method::HEAD);
         let (status, kind, text) = match (get, request.uri().path()) {
-            (true, "/metrics") => match self.text().await {
+            (true, PATH) => match self.text().await {
                 Ok(text) => (StatusCode::OK, CONTENT_TYPE, text),
                 Err(why) => (StatusCode::SERVICE_UNAVAILABLE, PLAIN, why + "\n"),
             },
@@ -211,12 +227,19 @@ impl Metrics {
         web::response(status, kind, text)
     }
 
-    /// Serves the figures for as long as it is polled.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener) {
+    /// Serves the figures for as long as it is polled. If clients have to log in, they do so by
+    /// TLS.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        login: Option<(TlsAcceptor, Arc<Login>)>,
+    ) {
+        let (tls, login) = login.unzip();
         // Nobody has anything to say to it.
         let longest = |_: &Parts| Some(0);
-        web::serve(listener, None, longest, move |request| {
-            self.clone().answer(request)
+        web::serve(listener, tls, longest, move |request| {
+            let (this, login) = (self.clone(), login.clone());
+            async move { this.answer(request, login.as_deref()).await }
         })
         .await;
     }

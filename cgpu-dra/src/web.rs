@@ -28,7 +28,8 @@ use tokio::{
 };
 use tokio_rustls::{
     rustls::{
-        pki_types::{pem::PemObject, CertificateDer, PrivateKeyDer},
+        self,
+        pki_types::{pem::PemObject, CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
         ServerConfig,
     },
     TlsAcceptor,
@@ -64,11 +65,27 @@ pub fn tls(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|e| failed(certificate, &e))?;
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|e| failed(key, &e))?;
-    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    acceptor(chain, secret).map_err(|e| failed(certificate, &e))
+}
+
+/// TLS with a new certificate that nobody has signed, for clients that verify none: what they say
+/// is hidden from who only listens. An error is a sentence.
+pub fn own_tls() -> Result<TlsAcceptor, String> {
+    let own = rcgen::generate_simple_self_signed(["cgpu-dra".to_owned()]);
+    let own = own.map_err(|e| e.to_string())?;
+    let secret = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
+    acceptor(vec![own.cert.into()], secret.into()).map_err(|e| e.to_string())
+}
+
+fn acceptor(
+    chain: Vec<CertificateDer<'static>>,
+    secret: PrivateKeyDer<'static>,
+) -> Result<TlsAcceptor, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(|made| made.with_no_client_auth().with_single_cert(chain, secret))
-        .map_err(|e| failed(certificate, &e))?;
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, secret)?;
     Ok(Arc::new(config).into())
 }
 

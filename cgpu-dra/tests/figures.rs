@@ -260,7 +260,7 @@ async fn figures_are_served() {
     let node = FakeNode::new(1);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let at = listener.local_addr().expect("bound");
-    tokio::spawn(metrics(&node).serve(listener));
+    tokio::spawn(metrics(&node).serve(listener, None));
     let page = get(at, "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
     assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
     assert!(
@@ -297,7 +297,7 @@ async fn silent_clients_hold_up_nobody() {
     let node = FakeNode::new(1);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let at = listener.local_addr().expect("bound");
-    tokio::spawn(metrics(&node).serve(listener));
+    tokio::spawn(metrics(&node).serve(listener, None));
     // A busy machine may take long by chance, but not each time.
     for _ in 0..TRIES {
         let mut silent = Vec::new();
@@ -365,7 +365,7 @@ async fn the_dashboard_asks_for_figures_that_there_are() {
 }
 
 /// Labels of a figure on a host, where Prometheus renames what its target has as well, and in a
-/// cluster, where it does not (`honorLabels`) and the PodMonitor adds the node.
+/// cluster, where it does not (`honorLabels`) and the ServiceMonitor adds the node.
 fn stored(own: &BTreeSet<&str>) -> [BTreeSet<String>; 2] {
     let host = own.iter().map(|label| match *label {
         "instance" => "exported_instance".to_owned(),

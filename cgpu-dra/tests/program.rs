@@ -33,7 +33,7 @@ const NO_CLUSTER: &str = "cannot find the apiserver";
 fn the_driver_takes_its_node_from_either_place() {
     let folder = std::env::temp_dir().join(format!("cgpu-program-{}", std::process::id()));
     let state = format!("--state={}", folder.display());
-    let chart = ["--metrics=127.0.0.1:0", &state];
+    let chart = ["--metrics=127.0.0.1:0", "--metrics-login", &state];
     for said in [
         failure(&[NODE, ("OVERCOMMIT", "100")], &chart),
         failure(&[NODE], &[&state]),
@@ -51,6 +51,8 @@ fn the_driver_takes_its_node_from_either_place() {
         ],
     );
     assert!(allowed.contains(NO_CLUSTER), "{allowed}");
+    let no_port = failure(&[NODE], &[&state, "--metrics-login"]);
+    assert!(no_port.contains("--metrics <ADDRESS:PORT>"), "{no_port}");
     let odd = failure(&[NODE], &[&state, "--allow-priority=higher"]);
     assert!(odd.contains("a priority is normal or high"), "{odd}");
     let long = failure(&[NODE], &[&state, "--allow-burst=10001"]);

@@ -8,7 +8,7 @@ mod train;
 use answers::serve;
 use cgpu_dra::{
     config::Allowed,
-    driver::{self, DriverError, Settings},
+    driver::{self, DriverError, MetricsLogin, Settings},
     failures::{Failure, Failures, PATIENCE},
     kubelet::Health,
     names::{Uid, REGISTRATION},
@@ -168,6 +168,7 @@ fn start(
         allowed: Allowed::default(),
         grace: Duration::ZERO,
         metrics: None,
+        metrics_login: MetricsLogin::None,
     };
     let running = driver::run(client.clone(), node.clone(), settings, stopped);
     (stop, tokio::spawn(running))

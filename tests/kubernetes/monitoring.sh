@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # monitoring.sh: prints a folder with the CustomResourceDefinitions of the Prometheus operator, out
-# of the Go module proxy, by which an apiserver judges a PodMonitor. The module is pinned by go.mod
-# and go.sum in monitoring/, and Go keeps what it has downloaded.
+# of the Go module proxy, by which an apiserver judges a ServiceMonitor. The module is pinned by
+# go.mod and go.sum in monitoring/, and Go keeps what it has downloaded.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 PATH=$("$here/go.sh"):$PATH

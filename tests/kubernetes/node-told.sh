@@ -5,9 +5,20 @@
 claim=$(of_pod small '.status.resourceClaimStatuses[0].resourceClaimName')
 
 # ---- figures
+reader=cgpu:reader
+check "an account may read the figures" \
+	run kubectl create serviceaccount "${reader#*:}" -n "${reader%:*}"
+check "by the chart's role" run kubectl create clusterrolebinding reader \
+	--clusterrole=cgpu-metrics-reader "--serviceaccount=$reader"
+token=$(kubectl create token "${reader#*:}" -n "${reader%:*}")
+# figures TOKEN: the page, by the network between the driver's pod and the cluster.
+figures() {
+	kubectl --kubeconfig=/dev/null --server=https://10.0.0.1:9400 --insecure-skip-tls-verify \
+		"--token=$1" get --raw /metrics
+}
 # sample FIGURE LABEL...: the value of its only sample with these labels.
 sample() {
-	wget -qO "$out/figures" http://10.0.0.1:9400/metrics && grep "^$1{" "$out/figures" >"$out/some"
+	figures "$token" >"$out/figures" && grep "^$1{" "$out/figures" >"$out/some"
 	shift
 	for label in "$@"; do
 		grep -F "$label" "$out/some" >"$out/fewer"
@@ -27,6 +38,9 @@ check "the figures have an instance with its pod, namespace and claim" \
 	in_time told $((8 << 30)) cgpu_instance_memory_limit_bytes
 check "and what it holds" in_time told $((4 << 30)) cgpu_instance_memory_used_bytes
 check "and its container" in_time told 1 cgpu_dra_container_info 'container="main"'
+
+unknown() { figures nobody 2>&1 | grep -F "You must be logged in"; }
+check "they are not for everybody" in_time unknown
 
 # ---- a claim is resized
 resized() {

@@ -22,8 +22,8 @@ pub(crate) async fn the_chart_has_all_its_shapes(world: &mut World) -> Outcome {
         binaries,
         &[
             "webhook.enabled=true",
-            "metrics.podMonitor=true",
-            "metrics.podMonitorLabels.release=prometheus",
+            "metrics.serviceMonitor=true",
+            "metrics.serviceMonitorLabels.release=prometheus",
             "metrics.port=9500",
         ],
     );
@@ -124,34 +124,62 @@ pub(crate) async fn an_upgrade_keeps_the_certificate(world: &mut World) -> Outco
     deleted.map(|_| ()).map_err(|e| e.to_string())
 }
 
-/// The PodMonitor chooses the driver's pods by their labels, and names the port that they have.
+/// The ServiceMonitor chooses the Service, this the driver's pods, and both name the port that they
+/// have.
 fn the_monitor_finds_the_figures(whole: &[Value]) -> Outcome {
-    let of = |kind: &str| whole.iter().find(|object| object["kind"] == kind);
-    let (monitor, set) = (of("PodMonitor"), of("DaemonSet"));
-    let (monitor, set) = (monitor.ok_or("no monitor")?, set.ok_or("no driver")?);
+    let of = |kind: &str, name: &str| {
+        let mut found = whole.iter().filter(|object| object["kind"] == kind);
+        found
+            .find(|object| object["metadata"]["name"] == name)
+            .ok_or(format!("no {kind}"))
+    };
+    let (monitor, service) = (
+        of("ServiceMonitor", "cgpu-dra")?,
+        of("Service", "cgpu-dra")?,
+    );
+    let set = of("DaemonSet", "cgpu-dra")?;
     let chosen = &monitor["spec"]["selector"]["matchLabels"];
+    must(
+        chosen.is_object() && *chosen == service["metadata"]["labels"],
+        chosen,
+    )?;
+    let chosen = &service["spec"]["selector"];
     let pod = &set["spec"]["template"];
     must(
         chosen.is_object() && *chosen == pod["metadata"]["labels"],
         chosen,
     )?;
-    must(
-        monitor["metadata"]["namespace"] == set["metadata"]["namespace"],
-        "the monitor looks elsewhere",
-    )?;
+    for object in [monitor, service] {
+        must(
+            object["metadata"]["namespace"] == set["metadata"]["namespace"],
+            "the monitor looks elsewhere",
+        )?;
+    }
     must(
         monitor["metadata"]["labels"] == json!({"release": "prometheus"}),
         "no operator would choose the monitor",
     )?;
     let container = &pod["spec"]["containers"][0];
     let port = &container["ports"][0];
-    let endpoint = &monitor["spec"]["podMetricsEndpoints"][0];
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    let of_service = &service["spec"]["ports"][0];
     must(
-        endpoint["port"] == port["name"] && port["containerPort"] == 9500,
-        (endpoint, port),
+        endpoint["port"] == of_service["name"]
+            && of_service["targetPort"] == port["name"]
+            && port["containerPort"] == 9500,
+        (endpoint, of_service, port),
     )?;
     let arguments = container["args"].to_string();
-    must(arguments.contains("--metrics=0.0.0.0:9500"), arguments)?;
+    for option in ["--metrics=0.0.0.0:9500", "--metrics-login"] {
+        must(arguments.contains(option), &arguments)?;
+    }
+    // The token is Prometheus' own, and nobody has signed the driver's certificate.
+    must(
+        endpoint["scheme"] == "https"
+            && endpoint["bearerTokenFile"].is_string()
+            && endpoint["tlsConfig"]["insecureSkipVerify"] == true,
+        endpoint,
+    )?;
     // The figures say themselves whose they are, and the dashboard asks for the node.
     must(endpoint["honorLabels"] == true, endpoint)?;
     must(
@@ -171,7 +199,7 @@ fn the_monitor_finds_the_figures(whole: &[Value]) -> Outcome {
 async fn operator_is_known(world: &World) -> Outcome {
     let folder = std::env::var_os("CGPU_MONITORING").map(PathBuf::from);
     let folder = folder.ok_or("CGPU_MONITORING is not set: tests/kubernetes/test.sh sets it")?;
-    for kinds in ["podmonitors", "prometheusrules"] {
+    for kinds in ["servicemonitors", "prometheusrules"] {
         let file = folder.join(format!("monitoring.coreos.com_{kinds}.yaml"));
         let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
         for object in objects(&text) {

@@ -3,8 +3,8 @@
 
 use crate::{
     cases::{condition, first_claim, limits},
-    control_plane::client,
-    patience::{must, until, Outcome},
+    control_plane::{client, port},
+    patience::{must, until, wait, Outcome},
     world::World,
 };
 use k8s_openapi::api::{
@@ -143,4 +143,69 @@ pub(crate) async fn a_claim_keeps_its_allocation(world: &mut World) -> Outcome {
     }
     world.delete("status", "one").await;
     world.gone("status").await
+}
+
+/// The figures are for users of the cluster with the right to get them.
+pub(crate) async fn the_figures_take_a_login(world: &mut World) -> Outcome {
+    let mut node = world.node("figures", 1).await;
+    node.halt().await;
+    let port = port();
+    node.metrics = Some(([127, 0, 0, 1], port).into());
+    node.start().await;
+    let accounts = ["reader", "stranger"];
+    for account in accounts {
+        world
+            .apply(json!({"apiVersion": "v1", "kind": "ServiceAccount",
+                "metadata": {"namespace": "cgpu", "name": account}}))
+            .await;
+    }
+    world
+        .apply(
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "reader"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                "name": "cgpu-metrics-reader"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "cgpu", "name": "reader"}]}),
+        )
+        .await;
+    let get = async |token: &str, path: &str| {
+        let asked = http::Request::get(path).body(vec![]).expect("a request");
+        client(port, token).request_text(asked).await
+    };
+    let reader = world.token_of("reader", None).await;
+    // The rights of an account follow a moment later.
+    wait("the reader's right", || async {
+        let read = get(&reader, "/metrics").await;
+        read.ok()
+            .filter(|text| text.contains("\ncgpu_dra_claims{} 0\n"))
+    })
+    .await?;
+    let stranger = world.token_of("stranger", None).await;
+    for (token, path, said) in [
+        (&*reader, "/", "the figures are at /metrics"),
+        ("nobody", "/metrics", "does not know this token"),
+        (
+            &*stranger,
+            "/metrics",
+            "system:serviceaccount:cgpu:stranger may not get /metrics",
+        ),
+    ] {
+        refused(get(token, path).await, said)?;
+    }
+    let bare = [
+        ("http", "the figures need no TLS"),
+        ("https", "the figures need no token"),
+    ];
+    for (scheme, why) in bare {
+        let at = format!("{scheme}://127.0.0.1:{port}").parse();
+        let mut config = kube::Config::new(at.map_err(|e| format!("{e}"))?);
+        config.accept_invalid_certs = true;
+        let client = kube::Client::try_from(config).map_err(|e| e.to_string())?;
+        let asked = http::Request::get("/metrics")
+            .body(vec![])
+            .expect("a request");
+        let read = client.request_text(asked).await;
+        must(read.is_err(), (why, &read))?;
+    }
+    Ok(())
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 use cgpu_dra::{
     config::Allowed,
-    driver::{self, Settings},
+    driver::{self, MetricsLogin, Settings},
     names::REGISTRATION,
 };
 use futures_util::FutureExt;
@@ -28,7 +28,9 @@ use kube::{
     Api, Client, Resource,
 };
 use serde_json::{json, Value};
-use std::{collections::BTreeMap, path::Path, process::Command, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap, net::SocketAddr, path::Path, process::Command, sync::Arc, time::Duration,
+};
 use tokio::{sync::watch, task::JoinHandle};
 
 /// Helm's output for the chart, for a cluster of this version, with these settings; or its error.
@@ -328,6 +330,7 @@ impl World {
             client: self.plane.client_of(&self.token(name).await),
             kubelet: None,
             stop: None,
+            metrics: None,
             life: Arc::default(),
             answers: Arc::default(),
             refusals: Arc::default(),
@@ -362,6 +365,7 @@ pub(crate) struct WorldNode {
     pub(crate) client: Client,
     kubelet: Option<JoinHandle<()>>,
     stop: Option<(watch::Sender<bool>, JoinHandle<()>)>,
+    pub(crate) metrics: Option<SocketAddr>,
     life: Arc<Life>,
     pub(crate) answers: Answers,
     pub(crate) refusals: Refusals,
@@ -377,7 +381,8 @@ impl WorldNode {
             overcommit: 100,
             allowed: Allowed::default(),
             grace: Duration::from_secs(2),
-            metrics: None,
+            metrics: self.metrics,
+            metrics_login: MetricsLogin::Kubernetes,
         };
         let asked = stopped.clone();
         let running = driver::run(self.client.clone(), self.fake.clone(), settings, stopped);

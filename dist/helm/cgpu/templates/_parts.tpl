@@ -29,3 +29,8 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{- /* Whether the figures take a login. Values of a release from before it was there say nothing. */}}
+{{- define "cgpu.login" -}}
+{{- if hasKey .Values.metrics "login" | ternary .Values.metrics.login true }}yes{{ end }}
+{{- end }}
