@@ -89,6 +89,11 @@ check "ctr: a container that asks for memory has an instance" \
 	--env NVIDIA_VISIBLE_DEVICES=0 \
 	/tmp/layer asked /cgpu-guest inside --limit 8GiB
 check "ctr: it goes with the container" within 10 no_instances
+# The recipe of the image of cgpu-dra, with another program by its name.
+mkdir /tmp/recipe && cp /tmp/layer/cgpu-guest /tmp/recipe/cgpu-dra
+check "docker: the recipe of cgpu-dra makes an image" \
+	run docker build --file /files/Dockerfile --tag cgpu-dra /tmp/recipe
+check "docker: the image runs its program" run docker run --rm --network=none cgpu-dra --version
 
 kill "$dockerd" && wait "$dockerd"
 kill "$containerd" && wait "$containerd"

@@ -68,6 +68,7 @@ rc=0
 	--file "$work/image.tar" --file "$work/hooks" \
 	--file "$work/image/trace.jsonl.xz" \
 	--file "$work/cgpu.rules:/usr/lib/udev/rules.d/71-cgpu.rules" \
+	--file "$CGPU_TREE/dist/image/Dockerfile" \
 	--file "$here/guest-check.sh" --file "$here/engine-docker.sh" \
 	--file "$here/engine-session.sh" -- sh /files/engine-session.sh || rc=$?
 exit "$rc"
