@@ -110,7 +110,7 @@ driver_runs() {
 		is "$(kubectl get daemonset cgpu-dra --namespace cgpu \
 			-o 'jsonpath={.status.numberReady}')" 1
 }
-DRIVER='^/cgpu-dra (--plugins|device-plugin)'
+DRIVER='^/cgpu-dra (--|device-plugin)'
 start_driver() {
 	check "the chart's DaemonSet runs cgpu-dra in a pod" in_time driver_runs
 	check "it publishes the GPU" in_time published
