@@ -68,8 +68,8 @@ serve kube-controller-manager "${config[@]}" --node-monitor-grace-period=30m \
 started+=($!)
 
 forwarded=
-# To the kubelet and to the webhook.
-for port in 10250 9443; do
+# To the kubelet, to the webhook and to the figures.
+for port in 10250 9443 9400; do
 	forwarded+=,hostfwd=tcp:10.0.0.1:$port-:$port
 done
 boot() {
