@@ -18,13 +18,19 @@ use std::{
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
+use tokio::sync::Semaphore;
 
 /// The path of the figures, which the right names.
 pub const PATH: &str = "/metrics";
 /// How long a token that was allowed is allowed without asking again.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
+/// How long such a token is judged ahead of those that are new here.
+const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 /// The most tokens that are remembered.
 const KNOWN: usize = 32;
+/// The shortest time for one token that is new here. Whoever reaches the port can send tokens, and
+/// the apiserver judges them among the requests of all nodes' drivers.
+const PACE: Duration = Duration::from_millis(200);
 /// Longest wait for the apiserver. Prometheus gives up a scrape after 10 s by default.
 const PATIENCE: Duration = Duration::from_secs(4);
 
@@ -80,6 +86,10 @@ where
 pub struct Login {
     client: Client,
     allowed: Mutex<BTreeMap<String, Instant>>,
+    /// Of those that are judged again.
+    renewals: Semaphore,
+    /// Of those that are judged for the first time.
+    strangers: Semaphore,
 }
 
 impl Login {
@@ -88,6 +98,8 @@ impl Login {
         Self {
             client,
             allowed: Mutex::default(),
+            renewals: Semaphore::new(2),
+            strangers: Semaphore::new(1),
         }
     }
 
@@ -98,26 +110,50 @@ impl Login {
     /// It may not, or the apiserver did not judge.
     pub async fn check(&self, headers: &HeaderMap) -> Result<(), Denied> {
         let token = bearer(headers).ok_or(Denied::NoToken)?;
-        if self.is_allowed(token, Instant::now()) {
+        let age = self.age(token, Instant::now());
+        if age.is_some_and(|age| age < KNOWN_FOR) {
             return Ok(());
         }
-        let user = self.user_of(token).await?;
-        self.may_read(user).await?;
-        self.note(token, Instant::now());
-        Ok(())
+        // Nobody closes the semaphores.
+        if age.is_some() {
+            let _turn = self.renewals.acquire().await;
+            return self.judge(token).await;
+        }
+        let _turn = self.strangers.acquire().await;
+        let (judged, ()) = tokio::join!(self.judge(token), tokio::time::sleep(PACE));
+        judged
     }
 
-    fn is_allowed(&self, token: &str, now: Instant) -> bool {
+    async fn judge(&self, token: &str) -> Result<(), Denied> {
+        let judged = match self.user_of(token).await {
+            Ok(user) => self.may_read(user).await,
+            Err(why) => Err(why),
+        };
+        match &judged {
+            Ok(()) => self.note(token, Instant::now()),
+            Err(Denied::NotJudged(_)) => {}
+            Err(_) => self.forget(token),
+        }
+        judged
+    }
+
+    /// How long ago a token was allowed.
+    fn age(&self, token: &str, now: Instant) -> Option<Duration> {
         let allowed = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = allowed.get(token);
-        since.is_some_and(|since| now.duration_since(*since) < KNOWN_FOR)
+        let age = now.duration_since(*allowed.get(token)?);
+        (age < REMEMBERED_FOR).then_some(age)
+    }
+
+    fn forget(&self, token: &str) {
+        let mut allowed = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
+        allowed.remove(token);
     }
 
     /// Notes that a token was allowed. If there are too many, the oldest is forgotten.
     fn note(&self, token: &str, now: Instant) {
         let mut allowed = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
-        allowed.retain(|_, since| now.duration_since(*since) < KNOWN_FOR);
-        if allowed.len() >= KNOWN {
+        allowed.retain(|_, since| now.duration_since(*since) < REMEMBERED_FOR);
+        if allowed.len() >= KNOWN && !allowed.contains_key(token) {
             let oldest = allowed.iter().min_by_key(|(_, since)| **since);
             if let Some(oldest) = oldest.map(|(token, _)| token.clone()) {
                 allowed.remove(&oldest);
@@ -166,6 +202,7 @@ impl Login {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     fn login() -> Login {
         let nowhere = http::Uri::from_static("http://127.0.0.1:9");
@@ -194,20 +231,53 @@ mod tests {
         let (login, start) = (login(), Instant::now());
         let names: Vec<_> = (0..=KNOWN).map(|n| format!("token-{n}")).collect();
         for (n, name) in (0..).zip(&names) {
-            assert!(!login.is_allowed(name, start));
+            assert_eq!(login.age(name, start), None);
             login.note(name, start + Duration::from_millis(n));
         }
-        let late = start + KNOWN_FOR;
-        let known = |now| {
-            names
-                .iter()
-                .filter(|name| login.is_allowed(name, now))
-                .count()
-        };
+        let soon = start + KNOWN_FOR;
+        let known = |now| names.iter().filter_map(|name| login.age(name, now)).count();
         // The oldest made room for the last one.
-        assert!(!login.is_allowed(&names[0], start + Duration::from_secs(1)));
-        assert_eq!(known(start + Duration::from_secs(1)), KNOWN);
-        assert_eq!(known(late), KNOWN);
-        assert_eq!(known(late + Duration::from_secs(1)), 0);
+        assert_eq!(login.age(&names[0], soon), None);
+        assert_eq!(known(soon), KNOWN);
+        assert!(login
+            .age(&names[1], soon)
+            .is_some_and(|age| age < KNOWN_FOR));
+        login.note(&names[1], soon);
+        assert_eq!(known(soon), KNOWN);
+        login.forget(&names[2]);
+        assert_eq!(known(soon), KNOWN - 1);
+        assert_eq!(known(start + REMEMBERED_FOR + Duration::from_secs(1)), 1);
+    }
+
+    /// No apiserver listens there. A token that it has allowed lately needs none, and one that it
+    /// has allowed is judged before many that it does not know.
+    #[tokio::test]
+    async fn strangers_hold_up_no_known_reader() {
+        let login = Arc::new(login());
+        let asks = |token: &str| {
+            let said = format!("Bearer {token}").parse().expect("a value");
+            HeaderMap::from_iter([(AUTHORIZATION, said)])
+        };
+        let now = Instant::now();
+        login.note("known", now);
+        let past = now.checked_sub(KNOWN_FOR).expect("a time");
+        login.note("before", past);
+        // Each takes a pace, and all of them 20 seconds.
+        let flood: Vec<_> = (0..100)
+            .map(|n| {
+                let (login, headers) = (login.clone(), asks(&format!("stranger-{n}")));
+                tokio::spawn(async move { login.check(&headers).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        login.check(&asks("known")).await.expect("allowed");
+        let judged = login.check(&asks("before")).await;
+        let why = judged.expect_err("nobody judges");
+        assert_eq!(why.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let waiting = flood.iter().filter(|asked| !asked.is_finished()).count();
+        assert!(waiting > 0, "the strangers went first");
+        for asked in flood {
+            asked.abort();
+        }
     }
 }

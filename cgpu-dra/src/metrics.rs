@@ -31,6 +31,8 @@ use tokio_rustls::TlsAcceptor;
 
 /// Of the requests that ask the control device: as many as are answered at once.
 static TURNS: Semaphore = Semaphore::const_new(4);
+/// Of those that ask for the page, after their login.
+static READERS: Semaphore = Semaphore::const_new(4);
 
 /// The sources of the figures.
 pub struct Metrics {
@@ -207,6 +209,8 @@ impl Metrics {
                 return denied;
             }
         }
+        // Nobody closes the semaphore.
+        let _turn = READERS.acquire().await;
         let get = matches!(*request.method(), Method::GET | Method::HEAD);
         let (status, kind, text) = match (get, request.uri().path()) {
             (true, PATH) => match self.text().await {
@@ -235,8 +239,9 @@ impl Metrics {
         login: Option<(TlsAcceptor, Arc<Login>)>,
     ) {
         let (tls, login) = login.unzip();
-        // Nobody has anything to say to it.
-        let longest = |_: &Parts| Some(0);
+        // Nobody has anything to say to it. A login takes none of the turns of `web`: one that the
+        // apiserver does not judge soon would keep others waiting.
+        let longest = |_: &Parts| None;
         web::serve(listener, tls, longest, move |request| {
             let (this, login) = (self.clone(), login.clone());
             async move { this.answer(request, login.as_deref()).await }

@@ -165,7 +165,7 @@ fn the_driver_gets_nodes_alone() {
             "{resources}"
         );
     }
-    assert_eq!(rules.matches("verbs: ").count(), 5);
+    assert_eq!(rules.matches("verbs: ").count(), 7);
 }
 
 /// Below the kubelet's folder of plugins are the volumes of CSI drivers.

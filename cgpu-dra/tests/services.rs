@@ -21,7 +21,7 @@ use cgpu_dra::{
     tenants::Tenants,
 };
 use cgpu_fake::Op;
-use cgpu_uapi::{state::HIGH_PRIORITY, BURST_OF_GPU};
+use cgpu_uapi::{mig, state::HIGH_PRIORITY, Instance, InstanceKey, Name, BURST_OF_GPU};
 use connection::Connection;
 use fake_node::FakeNode;
 use futures_util::FutureExt;
@@ -39,6 +39,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::sync::{watch, Notify};
+use zerocopy::FromZeros;
 
 const UID: &str = "7b2ea4b2-0000-4000-8000-00000000000f";
 const GIB: u64 = 1 << 30;
@@ -662,6 +663,28 @@ fn overcommitted_claim_grows_again() {
         tenants.resize(&uids[0], size, None).expect("resized");
         assert_eq!(node.limits()[0].2, size.unwrap_or(100 * GIB));
     }
+}
+
+/// Neither what others hold of each capacity is published, nor a GPU that MIG divides.
+#[test]
+fn the_inventory_is_what_claims_can_have() {
+    let node = FakeNode::new(3);
+    let whole = node.with(|s| {
+        s.gpus[1].mig_mode = mig::ENABLED;
+        s.gpus[2].mig_mode = mig::DISABLE_PENDING;
+        let mut made = Instance::new_zeroed();
+        made.key = InstanceKey::new(Name::new("train").expect("a name"), 0);
+        (made.memory_limit_bytes, made.weight) = (100 * GIB, 60);
+        s.instances.push(made);
+        s.gpus[0].memory_bytes
+    });
+    let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
+    let inventory = tenants.inventory().expect("read");
+    let [gpu] = &inventory.gpus[..] else {
+        panic!("{:?}", inventory.gpus);
+    };
+    assert_eq!(gpu.memory_bytes, whole - 100 * GIB);
+    assert_eq!((gpu.minor, gpu.weight, gpu.instances), (0, 40, 63));
 }
 
 #[test]

@@ -56,6 +56,7 @@ LEFT_OUT = (
     ("", "apt-mark ", "goes with the package of the line before it"),
     ("", "mokutil ", "asks the firmware, which the machine has not"),
     ("docs/kubernetes.md", "helm ", "wants a cluster: `make test-kubernetes` renders the chart"),
+    ("docs/kubernetes.md", "curl ", "wants a cluster: `make test-kubernetes` reads the figures"),
     ("docs/kubernetes.md", "RUSTFLAGS=", "takes minutes: tests/kubernetes/node-test.sh does it"),
     ("docs/kubernetes.md", "docker ", "wants a daemon of Docker, and a registry"),
     ("docs/kubernetes.md", "kubectl ", "wants a cluster: `make test-kubernetes` resizes a claim"),

@@ -232,13 +232,20 @@ pub(crate) async fn slices_follow_the_gpus(world: &mut World) -> Outcome {
     .await?;
     world.namespace("follow").await;
     world
-        .template("follow", "t", json!({"memory": "41Gi", "weight": "40"}))
+        .template("follow", "large", json!({"memory": "41Gi", "weight": "40"}))
         .await;
-    world.pod("follow", "one", "t").await;
-    world.pending("follow", "one").await?;
+    world
+        .template("follow", "heavy", json!({"memory": "8Gi", "weight": "41"}))
+        .await;
+    for name in ["large", "heavy"] {
+        world.pod("follow", name, name).await;
+        world.pending("follow", name).await?;
+    }
     node.fake.with(|s| s.instances.clear());
-    world.scheduled("follow", "one").await?;
-    world.delete("follow", "one").await;
+    for name in ["large", "heavy"] {
+        world.scheduled("follow", name).await?;
+        world.delete("follow", name).await;
+    }
     world.gone("follow").await
 }
 

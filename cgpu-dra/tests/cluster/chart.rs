@@ -9,7 +9,10 @@ use cgpu_dra::{asked, config::GpuConfig, names::DRIVER};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{api::DeleteParams, Api};
 use serde_json::{json, Value};
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 const PROFILES: &str = "devicePlugin.profiles={8g=8Gi:20:4}";
 /// The kinds of objects of which a cluster has one.
@@ -77,6 +80,7 @@ pub(crate) async fn the_chart_has_all_its_shapes(world: &mut World) -> Outcome {
         "Secrets of the registry",
     )?;
     the_monitor_finds_the_figures(&whole)?;
+    figures_can_be_had_otherwise(binaries)?;
     operator_is_known(world).await?;
     for object in whole.into_iter().chain(plugin).chain(narrow) {
         world.would_apply(object).await?;
@@ -195,6 +199,52 @@ fn the_monitor_finds_the_figures(whole: &[Value]) -> Outcome {
     )
 }
 
+/// Without a login, with another token, not at all; and no value is needed for a login.
+fn figures_can_be_had_otherwise(binaries: &Path) -> Outcome {
+    let rendered = |settings: &[&str]| render(binaries, "1.36.0", settings);
+    let login = ["--metrics-login", "tokenreviews", "scheme: https"];
+    let monitor = "metrics.serviceMonitor=true";
+    let own = "bearerTokenFile: ";
+    for (settings, has_login, parts, others) in [
+        (
+            &[monitor, "metrics.login=null"][..],
+            true,
+            &[own][..],
+            &["MutatingWebhook"][..],
+        ),
+        (
+            &[monitor, "metrics.tokenSecret=reader"],
+            true,
+            &["credentials: {name: reader, key: token}"],
+            &[own],
+        ),
+        (
+            &[monitor, "metrics.login=false"],
+            false,
+            &["--metrics=0.0.0.0:9400"],
+            &[own],
+        ),
+        (
+            &["metrics.port=0"],
+            false,
+            &[],
+            &["--metrics", "kind: NetworkPolicy"],
+        ),
+    ] {
+        let text = rendered(settings)?;
+        for part in login {
+            must(text.contains(part) == has_login, (settings, part))?;
+        }
+        for part in parts {
+            must(text.contains(part), (settings, part))?;
+        }
+        for part in others {
+            must(!text.contains(part), (settings, part))?;
+        }
+    }
+    Ok(())
+}
+
 /// From now on the apiserver judges objects of the Prometheus operator.
 async fn operator_is_known(world: &World) -> Outcome {
     let folder = std::env::var_os("CGPU_MONITORING").map(PathBuf::from);
@@ -264,5 +314,11 @@ pub(crate) async fn the_examples_are_sound(world: &mut World) -> Outcome {
     );
     let rule = objects(&rule).pop().ok_or("no alerts")?;
     must(rule["spec"]["groups"].is_array(), &rule)?;
+    // The operator's job is the Service's name.
+    let silent = &rule["spec"]["groups"][0]["rules"][0]["expr"];
+    must(
+        silent == "up{job=~\"cgpu|cgpu-dra\"} == 0",
+        "the alert asks for another job than the Service's name",
+    )?;
     world.would_apply(rule).await
 }
