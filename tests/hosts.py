@@ -39,6 +39,8 @@ STEPS = {
 # The package is always tried on this kernel, and on one more.
 PACKAGED = "7.2"
 BUILD = ["tests/vm/build.sh"]
+# That of the kernel on which the package is made.
+MAKER = floors.Step("module for the package's own kernel", BUILD)
 PLACE = floors.TREE / "docs/support.md"
 SHORT_PLACE = floors.TREE / "README.md"
 # Said by host-kernel.sh of a kernel that was to be had once.
@@ -69,7 +71,8 @@ def steps(kernel):
             continue
         if name == "package" and kernel == PACKAGED:
             command = found[name]
-        run[column] = floors.Step(f"{column} on {kernel}", command, (build.name,))
+        after = (build.name, MAKER.name) if name == "package" else (build.name,)
+        run[column] = floors.Step(f"{column} on {kernel}", command, after)
     return build, run
 
 
@@ -152,7 +155,7 @@ def main():
         sys.exit("usage: hosts.py [--again] [--write] [SERIES ...]")
     # A path may name another kernel than it did before.
     before = floors.Before(floors.again() or "path" in kernels)
-    all_steps = []
+    all_steps = [MAKER]
     for kernel in kernels:
         build, run = steps(kernel)
         all_steps += [build, *run.values()]

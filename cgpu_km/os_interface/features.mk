@@ -37,6 +37,7 @@ ccflags-y += $(call cgpu-has,file_lock,filelock.h)
 ccflags-y += $(call cgpu-has,lock_is_unlock,filelock.h)
 ccflags-y += $(call cgpu-says,mnt_idmap,fs.h,generic_fillattr.struct mnt_idmap)
 ccflags-y += $(call cgpu-has,simple_inode_init_ts,fs.h)
+ccflags-y += $(call cgpu-has,inode_set_ctime_current,fs.h)
 ccflags-y += $(call cgpu-says,attributes_by_mask,fs.h,generic_fillattr.struct mnt_idmap.*u32)
 # Devices: a class without an owner; a device that its class does not change.
 ccflags-y += $(call cgpu-says,class_without_owner,device/class.h,class_create.const char)

@@ -88,7 +88,7 @@ unsupported() { # unsupported FILE WHY
 step "dpkg --install: DKMS builds the module, without rustc"
 mv "$root/usr/bin/rustc" "$work/"
 log "$work/dpkg.log" in_root "$root" -- dpkg --install "/files/$(basename "$deb")"
-unsupported "$work/dpkg.log" "it does not export to modules: .*filp_open"
+unsupported "$work/dpkg.log" "it does not export to modules: .*filp_open.* task_work_add zap_vma_range or"
 ok "the package says of a kernel why it cannot be supported, in a sentence"
 step "kernel updates: DKMS's hooks"
 log "$work/unfit.log" in_root "$root" -- /etc/kernel/header_postinst.d/dkms 0-unfit

@@ -78,9 +78,14 @@ static inline struct file *get_file_active(struct file **place)
 #ifndef HAS_simple_inode_init_ts
 static inline void simple_inode_init_ts(struct inode *inode)
 {
+#ifdef HAS_inode_set_ctime_current
+	/* Linux 6.6, where i_ctime has another name. */
+	inode->i_mtime = inode_set_ctime_current(inode);
+#else
 	inode->i_ctime = current_time(inode);
 	inode->i_mtime = inode->i_ctime;
-	inode->i_atime = inode->i_ctime;
+#endif
+	inode->i_atime = inode->i_mtime;
 }
 #endif
 

@@ -664,15 +664,22 @@ void cgpu_shim_take_access(struct vm_area_struct *vma, bool of_device)
 }
 
 #ifdef VM_PAT
+struct kept_entry {
+	struct mm_struct *mm;
+	pte_t pte;
+};
+
 static int keep_entry(pte_t *entry, unsigned long address, void *kept)
 {
-	*(pte_t *)kept = ptep_get(entry);
+	((struct kept_entry *)kept)->pte = ptep_get(entry);
 	return 0;
 }
 
-static int restore_entry(pte_t *entry, unsigned long address, void *kept)
+static int restore_entry(pte_t *entry, unsigned long address, void *data)
 {
-	set_pte(entry, *(pte_t *)kept);
+	struct kept_entry *kept = data;
+
+	set_pte_at(kept->mm, address, entry, kept->pte);
 	return 0;
 }
 #endif
@@ -688,7 +695,7 @@ void cgpu_shim_end_tracking(struct vm_area_struct *vma)
 {
 #ifdef VM_PAT
 	unsigned long last = vma->vm_end - PAGE_SIZE;
-	pte_t kept = __pte(0);
+	struct kept_entry kept = { .mm = vma->vm_mm };
 
 	if (!(vma->vm_flags & VM_PAT))
 		return;
