@@ -125,6 +125,25 @@ def growth(report):
             )
 
 
+def unmapping(kernel):
+    """The instructions to map a page, store to it and unmap it: of any program of the host, without
+    the module and with it, and of a tenant."""
+    count = ["--count-instructions", "--limit", "1200"]
+    asked = ["--unmap", "--calls", CYCLE]
+    without = machine(kernel, "unmap-without", [*count, "--load", "driver"], asked)
+    loaded = machine(kernel, "unmap", count, asked)
+    whole = without["host"]["least"]
+    print("\ninstructions to map a page, store to it and unmap it", file=sys.stderr)
+    for name, spread in (
+        ("without the module", without["host"]),
+        ("a program of the host", loaded["host"]),
+        ("a program of an instance", loaded["tenant"]),
+    ):
+        least = spread["least"]
+        print(f"{name:<28}{least:>10,.0f}{least - whole:>9,.0f}{least / whole:>7.2f}", file=sys.stderr)
+    return {"without": without["host"], **loaded}
+
+
 def main():
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -133,10 +152,16 @@ def main():
         "--quick", action="store_true", help="fewer rounds, objects and processes"
     )
     arguments.add_argument("--kernel", default="stock")
+    arguments.add_argument("--unmap", action="store_true", help="only unmapping of memory")
     options = arguments.parse_args()
     quick, kernel = options.quick, options.kernel
     built = [HERE / "build.sh", "--kernel", kernel]
     subprocess.run(built, check=True, stdout=subprocess.DEVNULL)
+    unmapped = unmapping(kernel)
+    if options.unmap:
+        json.dump(unmapped, sys.stdout, indent=1)
+        print()
+        return
     few = ["--rounds", "5", "--objects", "16000", "--processes", "20"] if quick else []
     counted = machine(
         kernel, "count", ["--count-instructions", "--limit", "3600"], [*few, "--calls", CYCLE]
@@ -156,7 +181,7 @@ def main():
     for key, name, goal in MEMORY_GOALS:
         limit = "" if goal is None else f" (goal: {goal:,})"
         print(f"{name:<20}{counted['memory'][key]:>12,.0f} bytes{limit}", file=sys.stderr)
-    json.dump({"counted": counted, "timed": timed}, sys.stdout, indent=1)
+    json.dump({"counted": counted, "timed": timed, "unmapped": unmapped}, sys.stdout, indent=1)
     print()
 
 

@@ -204,12 +204,14 @@ bool cgpu_unseal(struct vm_area_struct *vma)
 
 /*
  * Whether a page of the current task's can be sealed: neither unmapped nor replaced. Before 6.10
- * mmap() fails with another error where the first function alone refuses.
+ * mmap() fails with another error where the first function alone refuses. And some kernels before
+ * 6.4 count locked pages as unlocked before they learn that they are not unmapped (fixed by commit
+ * 606c812eb1d5): there a program could lock memory without end.
  */
 static bool holds(void)
 {
-	const unsigned long flags = MAP_PRIVATE | MAP_ANONYMOUS;
-	unsigned long page, over;
+	const unsigned long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED;
+	unsigned long page, over, locked;
 	int unmapped = 0;
 
 	if (!current->mm)
@@ -218,11 +220,14 @@ static bool holds(void)
 	if (IS_ERR_VALUE(page))
 		return false;
 	over = page;
+	locked = current->mm->locked_vm;
 	if (add_seal(current->mm, page, page + PAGE_SIZE)) {
 		unmapped = vm_munmap(page, PAGE_SIZE);
 		over = vm_mmap(NULL, page, PAGE_SIZE, PROT_NONE, flags | MAP_FIXED, 0);
 		drop_seal(current->mm, page);
 	}
+	if (current->mm->locked_vm != locked)
+		unmapped = 0;
 	if (vm_munmap(page, PAGE_SIZE))
 		return false;
 	return unmapped == -EPERM && over == (unsigned long)-EPERM;
@@ -245,7 +250,7 @@ int cgpu_shim_start_seals(void)
 	}
 	if (!holds()) {
 		cgpu_shim_stop_seals();
-		pr_err("cgpu_km: cannot protect calls here: on this kernel a sealed page can still be unmapped or replaced\n");
+		pr_err("cgpu_km: cannot protect calls here: on this kernel a sealed page can still be unmapped, replaced or counted as unlocked\n");
 		return -EOPNOTSUPP;
 	}
 	return 0;

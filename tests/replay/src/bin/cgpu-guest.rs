@@ -44,6 +44,9 @@ enum GuestCommand {
         /// tests/vm/profile.py).
         #[arg(long)]
         marked: bool,
+        /// Only what it takes to unmap a page; also without the module.
+        #[arg(long, conflicts_with = "marked")]
+        unmap: bool,
     },
     /// Opens and closes each proxy very often, with forks, copies, passed descriptors, failing
     /// opens and kills, and compares the driver's reference counts. Prints a JSON object.
@@ -200,7 +203,12 @@ fn work(command: GuestCommand) -> Result<bool, String> {
             objects,
             processes,
             marked,
+            unmap,
         } => {
+            if unmap {
+                print(&bench::unmap::run(rounds, calls)?)?;
+                return Ok(true);
+            }
             print(&bench::run(bench::BenchSettings {
                 rounds,
                 calls,

@@ -12,6 +12,7 @@ mod marks;
 pub(in crate::guest) mod memory;
 mod side;
 mod storm;
+pub mod unmap;
 
 use std::time::Duration;
 

@@ -51,7 +51,10 @@ const DOORBELL: u64 = 0x1_0000;
 /// Nanoseconds for each of `count` runs of `body`, the last of which is marked. As many are made
 /// before them and do not count: the module does some of its work for several calls at once, and
 /// what calls of other kinds have left of that is not theirs.
-fn timed(count: u32, mut body: impl FnMut(u32) -> Result<(), String>) -> Result<f64, String> {
+pub(super) fn timed(
+    count: u32,
+    mut body: impl FnMut(u32) -> Result<(), String>,
+) -> Result<f64, String> {
     let count = count.max(1);
     for number in 0..count {
         body(number)?;
