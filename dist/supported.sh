@@ -40,6 +40,6 @@ symbols=$headers/Module.symvers
 missing=$(cut -f2 "$symbols" | LC_ALL=C sort | LC_ALL=C comm -13 - "$exports" | tr '\n' ' ')
 # The C alone calls these, and some distributions do not export them. Of several names one will do.
 for names in task_work_add 'zap_vma_range|zap_page_range_single|zap_page_range'; do
-	cut -f2 "$symbols" | grep -qxE "$names" || missing+="${names//|/ or } "
+	grep -qE "^\S+\s($names)\s" "$symbols" || missing+="${names//|/ or } "
 done
 [ -z "$missing" ] || no "it does not export to modules: $missing"
