@@ -80,7 +80,7 @@ boot() {
 		--file "$vm/guest-check.sh" --file "$here/node-session.sh" \
 		--file "$here/node-first.sh" --file "$here/node-told.sh" --file "$here/node-times.sh" \
 		--file "$here/node-again.sh" --file "$here/node-plugin.sh" \
-		-- sh /files/node-session.sh "$@"
+		-- env "PAIRS=${PAIRS:-}" sh /files/node-session.sh "$@"
 }
 rc=0
 boot "Kubernetes" first || rc=$?

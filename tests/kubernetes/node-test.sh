@@ -6,6 +6,7 @@
 # time the node is rebooted (node-session.sh).
 #
 #   LIMIT=SECONDS   a boot is stopped after that (7200)
+#   PAIRS=COUNT     how many pods with a claim and without are timed (3; 20 for a measurement)
 #   KEEP=FOLDER     the disk of the machine and the logs of the cluster are kept there
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR/../vm source=../vm/lib.sh

@@ -4,7 +4,7 @@
 # claim and without. To be sourced by node-first.sh. Both times are of the machine's clock, in
 # milliseconds or finer: when the apiserver has taken the pod, and when containerd read the line.
 # Pods of the two kinds take turns, so that what else the machine does is the same for both.
-PAIRS=20
+: "${PAIRS:=3}"
 
 # milliseconds TIME: since 1970, of a time such as 2026-11-29T22:00:00.123456Z
 milliseconds() {
@@ -37,11 +37,11 @@ pairs() {
 	names=
 	n=0
 	PAUSE=0.5
-	while [ "$n" -lt $PAIRS ]; do
+	while [ "$n" -lt "$PAIRS" ]; do
 		pair "$n" || return 1
 		names="$names plain-$n claim-$n"
 		n=$((n + 1))
-		if [ $((n % 5)) = 0 ]; then
+		if [ $((n % 5)) = 0 ] || [ "$n" = "$PAIRS" ]; then
 			# shellcheck disable=SC2086  # names are words
 			run kubectl delete pods $names --timeout=50m || return 1
 			names=

@@ -612,7 +612,11 @@ fn host_memory() -> Result<String, String> {
         client.close();
         Ok(mapped)
     };
-    alone(|| late(Place::Driver))??;
+    // Of NVIDIA's driver the end is chance: it looks into freed memory for what to map
+    // (nvidia_mmap_helper(), nv-mmap.c).
+    if standin::is_in_reach() {
+        alone(|| late(Place::Driver))??;
+    }
     match in_instances(|| late(Place::Instance))? {
         Err(how) => Ok(how),
         Ok(_) => Err("it is mapped".to_owned()),
