@@ -171,6 +171,10 @@ VM = (
             "storm of memory",
             guest("storm", f"cgpu-guest storm-memory --seconds 12 {SEED}", "--limit 600"),
         ),
+        (
+            "storm of pages",
+            guest("storm", f"cgpu-guest storm-pages --seconds 12 {SEED}", "--limit 600"),
+        ),
         ("race", guest("race", "cgpu-guest race 10000", "--limit 600")),
         ("module before driver", ["tests/vm/load-order.sh"]),
         ("install", ["tests/vm/install-test.sh"]),
@@ -239,6 +243,15 @@ DEBUG = (
             guest(
                 "failing",
                 f"cgpu-guest storm-memory --seconds 120 --fail-allocations {SEED}",
+                "--limit 2400 --leaks",
+                "debug",
+            ),
+        ),
+        (
+            "storm of pages on the debug kernel",
+            guest(
+                "storm",
+                f"cgpu-guest storm-pages --seconds 120 {SEED}",
                 "--limit 2400 --leaks",
                 "debug",
             ),

@@ -6,8 +6,8 @@ use std::{path::PathBuf, process::ExitCode};
 use cgpu_replay::{
     answers,
     guest::{
-        attacks, bench, chaos, hammer, inside, race, rm, scale, shut, soak, storm, suite, waits,
-        weights,
+        attacks, bench, chaos, hammer, inside, pages, race, rm, scale, shut, soak, storm, suite,
+        waits, weights,
     },
     orchestrate,
     record::Trace,
@@ -89,6 +89,17 @@ enum GuestCommand {
         /// Let the module's own allocations fail (needs a kernel with fault injection).
         #[arg(long)]
         fail_allocations: bool,
+    },
+    /// Processes of two tenants map memory, free it under mappings, fork and pass files on. No page
+    /// shows another object than the one that was mapped, but on the driver's own nodes, where the
+    /// storm comes first. Prints a JSON object.
+    StormPages {
+        /// How long through instances; a quarter more on the driver's own nodes.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// The seed of the random numbers, as the last run printed it.
+        #[arg(long, value_parser = seed)]
+        seed: Option<u64>,
     },
     /// The storms, the opens and the cases about compute time over and over; the kernel's memory
     /// must not grow. Prints a JSON object.
@@ -257,6 +268,14 @@ fn work(command: GuestCommand) -> Result<bool, String> {
                 report.wrong.push("too little has happened".into());
             }
             print(&report)?;
+            Ok(report.wrong.is_empty() && report.kernel_warnings == 0)
+        }
+        GuestCommand::StormPages { seconds, seed } => {
+            let report = pages::run(seconds, seed)?;
+            print(&report)?;
+            for what in &report.wrong {
+                eprintln!("FAILED {what}");
+            }
             Ok(report.wrong.is_empty() && report.kernel_warnings == 0)
         }
         GuestCommand::Soak { seconds } => {

@@ -8,6 +8,7 @@ pub mod chaos;
 pub mod hammer;
 pub mod inside;
 mod instance;
+pub mod pages;
 pub mod process;
 pub mod race;
 pub mod rm;

@@ -65,14 +65,18 @@ struct ControlRoom([u8; 64]);
 
 /// Sends a descriptor over a socket.
 pub fn send_fd(socket: &UnixStream, fd: i32) -> Result<(), Errno> {
-    let mut byte = [0_u8];
+    send_with_fd(socket, &[0], fd)
+}
+
+/// The same with bytes, of which there is at least one.
+pub fn send_with_fd(socket: &impl AsRawFd, bytes: &[u8], fd: i32) -> Result<(), Errno> {
     let mut vector = libc::iovec {
-        iov_base: byte.as_mut_ptr().cast(),
-        iov_len: 1,
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
     };
     let mut room = ControlRoom([0; 64]);
-    // SAFETY: the header points to `vector` and `room`, which live over the call; CMSG_FIRSTHDR
-    // lies in `room`, which has space for one descriptor.
+    // SAFETY: the header points to `vector` and `room`, which live over the call, and nothing is
+    // written to the bytes; CMSG_FIRSTHDR lies in `room`, which has space for one descriptor.
     let sent = unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = &mut vector;
@@ -95,10 +99,14 @@ pub fn send_fd(socket: &UnixStream, fd: i32) -> Result<(), Errno> {
 
 /// Receives a descriptor from a socket.
 pub fn receive_fd(socket: &UnixStream) -> Result<OwnedFd, Errno> {
-    let mut byte = [0_u8];
+    receive_with_fd(socket, &mut [0])
+}
+
+/// The same with bytes, as many as were sent.
+pub fn receive_with_fd(socket: &impl AsRawFd, bytes: &mut [u8]) -> Result<OwnedFd, Errno> {
     let mut vector = libc::iovec {
-        iov_base: byte.as_mut_ptr().cast(),
-        iov_len: 1,
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
     };
     let mut room = ControlRoom([0; 64]);
     // SAFETY: the header points to `vector` and `room`, which live over the call; a descriptor that
