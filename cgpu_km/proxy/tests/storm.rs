@@ -9,6 +9,10 @@
 //! for byte. Where threads of the program write over the driver's results, the accounting may say
 //! more, never less.
 //!
+//! The driver knows whose each page of video memory is. Files show pages, and are mapped, late or
+//! not, inherited, passed on, and closed while they are mapped. After each step no page that can be
+//! reached by a tenant's file is free or another tenant's.
+//!
 //! A step is a number, and all that it does comes from that number and from what there is. A world
 //! is a kind and a list of steps. `STORM_STEPS` says how many steps are made (1,000,000),
 //! `STORM_SEED` with which number they begin; it is printed. A failure is shrunk to few steps, and
@@ -17,6 +21,7 @@
 mod calls;
 mod crew;
 mod machine;
+mod pages;
 mod scale;
 mod world;
 
@@ -220,14 +225,19 @@ impl Storm {
             .map(|(&id, _)| id)
             .collect();
         let Some(&process) = rng.pick(&alive) else {
-            return world.spawn(rng.index(TENANTS), Vec::new());
+            return world.spawn(rng.index(TENANTS), Vec::new(), Vec::new());
         };
         let of = &world.processes[&process];
         let (tenant, files) = (of.tenant, of.files.clone());
         let file = rng.pick(&files).copied();
         match (what, file) {
-            (16, _) if alive.len() < PROCESSES => world.spawn(rng.index(TENANTS), Vec::new()),
-            (17, _) if alive.len() < PROCESSES => world.spawn(tenant, files),
+            (16, _) if alive.len() < PROCESSES => {
+                world.spawn(rng.index(TENANTS), Vec::new(), Vec::new());
+            }
+            (17, _) if alive.len() < PROCESSES => {
+                let mapped = world.processes[&process].mapped.clone();
+                world.spawn(tenant, files, mapped);
+            }
             (18, _) if rng.below(4) == 0 => world.kill(process),
             (19, Some(file)) => world.pass(file, *rng.pick(&alive).expect("one")),
             (20, Some(file)) if rng.below(4) == 0 => world.close(process, file),
@@ -238,9 +248,23 @@ impl Storm {
                 };
                 world.set_limit(rng.index(TENANTS), rng.index(GPUS), limit);
             }
-            (23..=25, _) | (_, None) if files.len() < 4 => {
-                world.open(process, rng.below(3) == 0);
+            (26..=28, Some(file)) => {
+                // Mostly one that shows something, or has.
+                let fit = |file: &&u64| world.machine.can_be_mapped(**file).is_some();
+                let shown: Vec<u64> = files.iter().filter(fit).copied().collect();
+                world.map(process, *rng.pick(&shown).unwrap_or(&file));
             }
+            (29, _) => world.unmap(process),
+            (23..=25, _) | (_, None) if files.len() < 4 => {
+                let gpu = rng.index(GPUS);
+                let gpu = Some(gpu).filter(|&gpu| World::has_share(tenant, gpu));
+                match rng.below(6) {
+                    0..=1 => world.open(process, true, None),
+                    2..=3 => world.open(process, false, gpu),
+                    _ => world.open(process, false, None),
+                }
+            }
+            (_, Some(file)) if world.files[&file].gpu.is_some() => world.map(process, file),
             (_, Some(file)) => {
                 let of = &world.files[&file];
                 let (tenant, uvm) = (of.tenant, of.uvm);
@@ -444,12 +468,19 @@ fn run_or_shrink(kind: StormKind, steps: Vec<u64>, origin: &str) -> Met {
 }
 
 /// Events that must occur in every fifty thousand steps.
-const MEETS: [&str; 19] = [
+const MEETS: [&str; 26] = [
     "shown",
+    "video memory is shown",
+    "mapped",
+    "mapped too late",
+    "mapped and open no more",
+    "a mapping is inherited",
     "a mapping ends",
     "memory is given",
     "memory is shared",
     "a channel is made",
+    "a channel is registered",
+    "a channel goes with its registration",
     "memory goes with its mapping",
     "page tables are taken",
     "put behind a descriptor",

@@ -17,6 +17,7 @@ use super::{
         GPUS, //
     },
     world::{
+        File,
         StormKind,
         World, //
     }, //
@@ -334,16 +335,21 @@ impl World {
     /// A file to show an object, or an object to be shown no more.
     fn show(&self, file: u64, rng: &mut Rng) -> StormRequest {
         let client = self.client(file, rng);
-        let object = self.object(client, rng, |object| object.memory.is_some());
+        let object = self.object(client, rng, |object| object.class == VIDEO_MEMORY);
+        let found = self.machine.objects.get(&(client, object));
+        let (parent, gpu) = found.map_or((client, None), |found| (found.parent, found.gpu));
         let unmaps = rng.below(4) == 0;
         let mut outer = vec![0; if unmaps { 32 } else { 56 }];
         put32(&mut outer, 0, client);
-        put32(&mut outer, 4, client);
+        put32(&mut outer, 4, parent);
         put32(&mut outer, 8, object);
         if unmaps {
             return one(UNMAP_MEMORY, outer);
         }
-        let files: Vec<u64> = self.files.keys().copied().collect();
+        // Mostly one of the object's GPU.
+        let any = rng.below(8) == 0;
+        let fit = |(_, file): &(&u64, &File)| any || file.gpu.is_some() && file.gpu == gpu;
+        let files: Vec<u64> = self.files.iter().filter(fit).map(|(&id, _)| id).collect();
         let shows = rng.pick(&files).copied().unwrap_or(99);
         put32(&mut outer, 48, u32::try_from(shows).expect("few"));
         one(MAP_MEMORY, outer)
@@ -406,7 +412,8 @@ impl World {
                 put64(&mut params, 8, RANGE);
                 one(73, params)
             }
-            5..=20 => {
+            18..=20 => self.register(tenant, file, rng),
+            5..=17 => {
                 let files: Vec<u64> = self
                     .files
                     .iter()
@@ -463,6 +470,29 @@ impl World {
                 one(38, params)
             }
         }
+    }
+}
+
+impl World {
+    /// A channel for UVM to keep, or to let go.
+    fn register(&self, tenant: usize, file: u64, rng: &mut Rng) -> StormRequest {
+        let registered = self.machine.registered.keys();
+        let registered: Vec<_> = registered.filter(|key| key.0 == file).collect();
+        if let (Some(&&(_, client, channel)), 0) = (rng.pick(&registered), rng.below(3)) {
+            return one(28, words(28, &[(16, client), (20, channel)]));
+        }
+        // There are few: of any client of the tenant's, mostly on its own GPU.
+        let objects = self.machine.objects.iter().filter(|(key, object)| {
+            let own = self.machine.clients[&key.0].tenant == tenant;
+            own && object.class == super::machine::CHANNEL
+        });
+        let channels: Vec<_> = objects.map(|(key, object)| (*key, object.gpu)).collect();
+        let (name, gpu) = rng.pick(&channels).copied().unwrap_or_default();
+        let any = rng.index(GPUS);
+        let gpu = gpu.filter(|_| rng.below(8) > 0).unwrap_or(any);
+        let mut params = words(56, &[(20, name.0), (24, name.1)]);
+        params[..16].copy_from_slice(&uuid(gpu));
+        one(27, params)
     }
 }
 

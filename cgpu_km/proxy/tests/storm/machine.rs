@@ -6,8 +6,15 @@
 //! memory as long as an object or a mapping refers to it, and adds up who has how much. It reads
 //! the bytes that it was given and knows nothing of the accounting.
 
+mod registered;
+
 use super::{
     super::*,
+    pages::{
+        PageOwner,
+        SeenPage,
+        StormPages, //
+    },
     scale::{
         GPUS,
         TENANTS, //
@@ -88,7 +95,7 @@ struct Memory {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MachineObject {
-    parent: u32,
+    pub(super) parent: u32,
     pub(super) class: u32,
     pub(super) gpu: Option<usize>,
     pub(super) memory: Option<usize>,
@@ -113,11 +120,16 @@ pub(super) struct Machine {
     pub(super) maps: BTreeMap<(u64, usize, u64), Mapped>,
     /// That has changed since page tables were counted.
     remapped: bool,
+    /// Channels that UVM keeps, by file, client and handle: their GPU and memory.
+    pub(super) registered: BTreeMap<(u64, u32, u32), (usize, usize)>,
     /// The object behind a file: a class and its memory.
     exports: BTreeMap<u64, (u32, Option<usize>)>,
     /// The object that a file shows to the processor, as client and handle. The driver itself never
     /// takes it away.
     shown: BTreeMap<u64, (u32, u32)>,
+    /// The pages that a file shows of it, which the driver does not take away either.
+    shown_pages: BTreeMap<u64, Vec<SeenPage>>,
+    pages: StormPages,
     /// Files in which no page of it can be touched any more.
     ended: std::collections::BTreeSet<u64>,
     pub(super) taken: [[Taken; GPUS]; TENANTS],
@@ -221,6 +233,8 @@ impl Machine {
         let status_at = match (task.uvm, request & 0xff, size) {
             (true, 33, _) => 9260,
             (true, 66, _) => 32,
+            (true, 27, _) => 48,
+            (true, 28, _) => 24,
             (true, _, _) => 16,
             (_, 0x2b, 48) => 40,
             (_, 0x2b, _) => 28,
@@ -259,7 +273,7 @@ impl Machine {
     /// Calls that the driver does not refuse, whatever a program does: a free through the client's
     /// own file (`rmapiFreeWithSecInfo()`; it fails while the GPU is reset or asleep), an unmapping
     /// that splits nothing (`uvm_unmap_external_in_range()`), and the end of an external range
-    /// (`uvm_free()`).
+    /// (`uvm_free()`). And that UVM lets go of a channel (`uvm_unregister_channel()`).
     fn must_work(&self, task: &Task, request: u32, told: &[Vec<u8>], hostile: bool) -> bool {
         let outer = &told[0];
         if !task.uvm {
@@ -275,7 +289,7 @@ impl Machine {
             return self.ranges.get(&(task.file, base)) == Some(&length);
         }
         if request != 66 {
-            return false;
+            return request == 28;
         }
         let Some(gpu) = gpu_of(&outer[16..32]) else {
             return false;
@@ -333,14 +347,19 @@ impl Machine {
     /// A file is prepared for a mapping of an object, once and for ever.
     fn show(&mut self, task: &Task, object: (u32, u32), file: u32) -> Outcome {
         self.client(task, object.0)?;
-        if !self.objects.contains_key(&object) {
-            return Err(NvStatus::NV_ERR_OBJECT_NOT_FOUND);
-        }
+        let found = self.objects.get(&object);
+        let memory = found.ok_or(NvStatus::NV_ERR_OBJECT_NOT_FOUND)?.memory;
         let file = u64::from(file);
         if self.shown.contains_key(&file) {
             return Err(NvStatus::NV_ERR_STATE_IN_USE);
         }
         self.shown.insert(file, object);
+        let pages = memory.map(|memory| self.pages.shown(self.memory[&memory].gpu, memory));
+        let pages = pages.unwrap_or_default();
+        if !pages.is_empty() {
+            self.met.note("video memory is shown");
+        }
+        self.shown_pages.insert(file, pages);
         let ended = self.ended.contains(&file);
         self.met
             .note(if ended { "shown too late" } else { "shown" });
@@ -360,6 +379,28 @@ impl Machine {
             self.met.note("a mapping ends");
         }
         self.ended.insert(file);
+    }
+
+    /// Whether a file can be mapped: `Some(false)` if it was prepared, and all that it showed has
+    /// ended.
+    pub(super) fn can_be_mapped(&self, file: u64) -> Option<bool> {
+        self.shown.get(&file).map(|_| !self.ended.contains(&file))
+    }
+
+    /// No page that a tenant reaches by its file, now or by a later mapping, is free or another's.
+    pub(super) fn expect_own_pages(&self, tenant_of: impl Fn(u64) -> usize) {
+        for (&file, pages) in &self.shown_pages {
+            if !self.ended.contains(&file) {
+                let tenant = tenant_of(file);
+                let foreign = pages
+                    .iter()
+                    .find(|page| self.pages.is_foreign(page, tenant));
+                assert!(
+                    foreign.is_none(),
+                    "file {file} of {tenant} shows {foreign:?}"
+                );
+            }
+        }
     }
 
     /// An object behind a descriptor, whose number is its file's.
@@ -626,6 +667,11 @@ impl Machine {
             group: None,
         };
         self.memory.insert(self.next_memory, memory);
+        let owner = PageOwner {
+            tenant: task.tenant,
+            memory: self.next_memory,
+        };
+        self.pages.give(gpu, owner, taken.bytes);
         let sum = &mut self.taken[task.tenant][gpu];
         sum.bytes += taken.bytes;
         sum.contexts += taken.contexts;
@@ -648,6 +694,7 @@ impl Machine {
             sum.contexts -= memory.taken.contexts;
             sum.spaces -= memory.taken.spaces;
             sum.pools -= memory.taken.pools;
+            self.pages.take_back(memory.gpu, id);
             let group = self.memory.remove(&id).and_then(|memory| memory.group);
             if let Some(group) = group {
                 self.memory.get_mut(&group).expect("there").channels -= 1;
@@ -715,8 +762,14 @@ impl Machine {
             38 => {
                 let gpu = gpu_of(&told[..16]).expect("a GPU");
                 self.unmap(task.file, gpu, 0, u64::MAX);
+                self.let_go_all(task.file, |of| of == gpu);
                 Ok(())
             }
+            27 => {
+                let gpu = gpu_of(&told[..16]).expect("a GPU");
+                self.register(task, gpu, (get32(told, 20), get32(told, 24)))
+            }
+            28 => self.let_go((task.file, get32(told, 16), get32(told, 20))),
             _ => panic!("a request that the model does not know: {request}"),
         }
     }
@@ -820,7 +873,9 @@ impl Machine {
             self.unmap(file, gpu, 0, u64::MAX);
         }
         self.ranges.retain(|key, _| key.0 != file);
+        self.let_go_all(file, |_| true);
         self.shown.remove(&file);
+        self.shown_pages.remove(&file);
         self.ended.remove(&file);
         if let Some((_, memory)) = self.exports.remove(&file) {
             self.drop(memory);
@@ -839,6 +894,8 @@ impl Machine {
             && self.memory.is_empty()
             && self.maps.is_empty()
             && self.exports.is_empty()
+            && self.registered.is_empty()
+            && self.pages.are_free()
             && self.taken.iter().flatten().all(|t| *t == Taken::default())
     }
 }

@@ -48,16 +48,22 @@ pub(super) struct WorldTenant {
 pub(super) struct File {
     pub(super) tenant: usize,
     pub(super) uvm: bool,
+    /// Of a file that is there to be mapped: its GPU.
+    pub(super) gpu: Option<usize>,
     /// Processes that have it open.
     holders: usize,
     /// Calls on it that are not over.
     flights: usize,
+    /// Mappings of it, of all processes.
+    mapped: usize,
 }
 
 #[derive(Debug)]
 pub(super) struct WorldProcess {
     pub(super) tenant: usize,
     pub(super) files: Vec<u64>,
+    /// The file of each of its mappings.
+    pub(super) mapped: Vec<u64>,
     pub(super) alive: bool,
     flights: usize,
 }
@@ -112,22 +118,27 @@ impl World {
         SHARES[tenant].contains(&gpu)
     }
 
-    /// A new process, with the files of its parent.
-    pub(super) fn spawn(&mut self, tenant: usize, files: Vec<u64>) {
+    /// A new process, with the files and mappings of its parent.
+    pub(super) fn spawn(&mut self, tenant: usize, files: Vec<u64>, mapped: Vec<u64>) {
         for file in &files {
             self.files.get_mut(file).expect("open").holders += 1;
+        }
+        for file in &mapped {
+            self.files.get_mut(file).expect("mapped").mapped += 1;
+            self.machine.met.note("a mapping is inherited");
         }
         self.next_process += 1;
         let process = WorldProcess {
             tenant,
             files,
+            mapped,
             alive: true,
             flights: 0,
         };
         self.processes.insert(self.next_process, process);
     }
 
-    pub(super) fn open(&mut self, process: i32, uvm: bool) {
+    pub(super) fn open(&mut self, process: i32, uvm: bool, gpu: Option<usize>) {
         let file = self.next_file;
         self.next_file += 1;
         let process = self.processes.get_mut(&process).expect("alive");
@@ -136,8 +147,10 @@ impl World {
         let file_ = File {
             tenant,
             uvm,
+            gpu,
             holders: 1,
             flights: 0,
+            mapped: 0,
         };
         self.files.insert(file, file_);
     }
@@ -158,6 +171,29 @@ impl World {
         self.release(file);
     }
 
+    /// A process maps a file, which stays as long as that is mapped.
+    pub(super) fn map(&mut self, process: i32, file: u64) {
+        match self.machine.can_be_mapped(file) {
+            Some(true) => {
+                self.files.get_mut(&file).expect("open").mapped += 1;
+                let process = self.processes.get_mut(&process).expect("alive");
+                process.mapped.push(file);
+                self.machine.met.note("mapped");
+            }
+            Some(false) => self.machine.met.note("mapped too late"),
+            None => {}
+        }
+    }
+
+    /// The last mapping of a process goes.
+    pub(super) fn unmap(&mut self, process: i32) {
+        let process = self.processes.get_mut(&process).expect("there");
+        if let Some(file) = process.mapped.pop() {
+            self.files.get_mut(&file).expect("mapped").mapped -= 1;
+            self.release(file);
+        }
+    }
+
     /// The process calls no more. Its files go when its calls in flight are over.
     pub(super) fn kill(&mut self, process: i32) {
         let killed = self.processes.get_mut(&process).expect("alive");
@@ -174,13 +210,18 @@ impl World {
             for file in process.files.clone() {
                 self.close(id, file);
             }
+            while !self.processes[&id].mapped.is_empty() {
+                self.unmap(id);
+            }
             self.processes.remove(&id);
         }
     }
 
     fn release(&mut self, id: u64) {
         let file = &self.files[&id];
-        if file.holders == 0 && file.flights == 0 {
+        if file.holders == 0 && file.flights == 0 && file.mapped > 0 {
+            self.machine.met.note("mapped and open no more");
+        } else if file.holders == 0 && file.flights == 0 {
             let tenant = file.tenant;
             self.files.remove(&id);
             let accounting = &mut self.tenants[tenant].accounting;
@@ -201,7 +242,11 @@ impl World {
             .get_mut(&number)
             .filter(|file| file.tenant == tenant)?;
         file.flights += 1;
-        let role = if file.uvm { Role::Uvm } else { Role::Control };
+        let role = match file.gpu {
+            Some(gpu) => Role::Gpu(id(gpu)),
+            None if file.uvm => Role::Uvm,
+            None => Role::Control,
+        };
         let file = FileId(number);
         Some(Session { file, role })
     }
@@ -337,6 +382,8 @@ impl World {
     /// Checks what must hold at every moment.
     pub(super) fn compare(&mut self) {
         self.machine.count_tables();
+        self.machine
+            .expect_own_pages(|file| self.files[&file].tenant);
         for (number, tenant) in self.tenants.iter_mut().enumerate() {
             for &gpu in SHARES[number] {
                 let share = tenant.accounting.share(id(gpu)).expect("a share");

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The pages of video memory: which belongs to whom, and which are shown to the processor.
+
+use super::{
+    super::*,
+    scale::GPUS, //
+};
+
+const PAGE: u64 = 2 * MIB;
+/// Pages that a file shows, at most.
+const SHOWN: usize = 4;
+
+/// The owner of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PageOwner {
+    pub(super) tenant: usize,
+    pub(super) memory: usize,
+}
+
+/// A page that a file shows, and its owner when the file was prepared for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SeenPage {
+    gpu: usize,
+    page: usize,
+    owner: PageOwner,
+}
+
+/// The owner of each page, by GPU. Pages that are freed are given to the next who asks.
+#[derive(Debug, Default)]
+pub(super) struct StormPages([Vec<Option<PageOwner>>; GPUS]);
+
+impl StormPages {
+    /// Gives the lowest free pages.
+    pub(super) fn give(&mut self, gpu: usize, owner: PageOwner, bytes: u64) {
+        let owners = &mut self.0[gpu];
+        let mut wanted = usize::try_from(bytes.div_ceil(PAGE)).expect("below a limit");
+        for free in owners.iter_mut().filter(|of| of.is_none()).take(wanted) {
+            *free = Some(owner);
+            wanted -= 1;
+        }
+        owners.resize(owners.len() + wanted, Some(owner));
+    }
+
+    pub(super) fn take_back(&mut self, gpu: usize, memory: usize) {
+        for of in &mut self.0[gpu] {
+            *of = of.filter(|owner| owner.memory != memory);
+        }
+    }
+
+    /// The pages that a file shows from now on, if it is prepared for this memory.
+    pub(super) fn shown(&self, gpu: usize, memory: usize) -> Vec<SeenPage> {
+        let owners = self.0[gpu].iter().enumerate();
+        let own = owners.filter_map(|(page, of)| {
+            let owner = of.filter(|owner| owner.memory == memory)?;
+            Some(SeenPage { gpu, page, owner })
+        });
+        own.take(SHOWN).collect()
+    }
+
+    /// Whether somebody else can have a page by now, or `tenant` never had it.
+    pub(super) fn is_foreign(&self, shown: &SeenPage, tenant: usize) -> bool {
+        self.0[shown.gpu][shown.page] != Some(shown.owner) || shown.owner.tenant != tenant
+    }
+
+    pub(super) fn are_free(&self) -> bool {
+        self.0.iter().flatten().all(Option::is_none)
+    }
+}
