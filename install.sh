@@ -23,7 +23,7 @@
 #
 # Installed are the module, cgpuctl, the hook for container runtimes, a udev rule that keeps the CDI
 # file, a systemd unit (not enabled) that makes the instances of /etc/cgpu/instances.toml at boot,
-# completions and manual pages.
+# cgpu-preflight, completions, manual pages, and the documents in /usr/share/doc/cgpu.
 set -euo pipefail
 
 say() { printf '%s\n' "$*"; }
@@ -36,13 +36,18 @@ die() {
 # Requirements that are not met. All of them are printed at once.
 lacks=()
 lack() { lacks+=("$*"); }
+report() { # report STATE SUBJECT FOUND FIX: for the checks of preflight.sh
+	if [ "$1" = lack ]; then lack "$3; $4"; else warn "$3; $4"; fi
+}
 
 here=$(cd "$(dirname "$0")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=dist/userland.sh
 . "$here/dist/userland.sh"
+# shellcheck source-path=SCRIPTDIR source=dist/preflight.sh
+. "$here/dist/preflight.sh"
+# The documents of this tree: none is installed yet.
+pages=docs
 dry='' root='' prefix=/usr/local release=$(uname -r) kdir='' prebuilt='' load=yes
-# The folder with this machine's /proc and /sys. Tests name that of another machine.
-host=${CGPU_INSTALL_HOST:-}
 metadata='' object='' in_tree='' key='' cert=''
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -120,35 +125,6 @@ if [ -z "$root" ] && rpm --query cgpu >/dev/null 2>&1; then
 	lack "the package cgpu is installed; rpm --erase cgpu first, or keep the package"
 fi
 
-reaches() { # reaches VERSION OTHER: whether a version of two numbers is OTHER or later
-	((${1%.*} * 1000 + ${1#*.} >= ${2%.*} * 1000 + ${2#*.}))
-}
-
-# Warns of things that stop no installation but may stop a container afterwards. docs/install.md
-# has a chapter on each.
-warn_of_containers() {
-	local version
-	if [ "$(getenforce 2>/dev/null)" = Enforcing ]; then
-		warn "SELinux is in force, and cgpu has no policy for it: a container may be denied its nodes"
-	fi
-	if nvidia-smi --query-gpu=mig.mode.current --format=csv 2>/dev/null | grep -q Enabled; then
-		warn "a GPU is in MIG mode, which was not tried (nvidia-smi -mig 0 ends it)"
-	fi
-	# 28.2 is the first in which CDI is on by itself.
-	version=$(dockerd --version 2>/dev/null |
-		sed -n 's/.*version v\?\([0-9]*\.[0-9]*\)\..*/\1/p' || :)
-	if [ -n "$version" ] && ! reaches "$version" 25.0; then
-		warn "docker $version has no CDI: it takes what \`cgpuctl inst mounts\` prints"
-	elif [ -n "$version" ] && ! reaches "$version" 28.2 &&
-		! grep -qs '"cdi": *true' /etc/docker/daemon.json; then
-		warn "docker $version has CDI switched off: set \"features\": {\"cdi\": true} in /etc/docker/daemon.json"
-	fi
-	version=$(containerd --version 2>/dev/null | sed -n 's/.* v\?\([0-9]*\)\.[0-9].*/\1/p' || :)
-	if [ "$version" = 1 ] && ! grep -qs '^ *enable_cdi *= *true' /etc/containerd/config.toml; then
-		warn "containerd 1 has CDI switched off for Kubernetes: set enable_cdi = true in /etc/containerd/config.toml"
-	fi
-}
-
 case $prefix in
 '' | /usr | /usr/local) ;;
 *)
@@ -159,30 +135,6 @@ esac
 
 # ---- what this machine must have
 make_metadata=
-headers_are_there() {
-	[ ! -e "$kdir/Makefile" ] || return 0
-	lack "no headers of kernel $release ($kdir); install linux-headers-$release (Fedora, RHEL: kernel-devel-$release) or give --kdir"
-	return 1
-}
-# The compiler for the module, which is that of the kernel: an older one may not know the options
-# that the kernel's Makefile passes. DKMS does the same.
-compiler=gcc
-choose_compiler() {
-	local named wanted has
-	named=$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*gcc[^ ]*\) .*/\1/p' "$kdir/.config" 2>/dev/null || :)
-	[ -n "$named" ] || return 0
-	if command -v "$named" >/dev/null; then
-		compiler=$named
-		return
-	fi
-	# The same gcc by another name, or a newer one, will do.
-	wanted=$(sed -n 's/^CONFIG_GCC_VERSION=\([0-9]*\)[0-9]\{4\}$/\1/p' "$kdir/.config")
-	has=$(gcc -dumpversion 2>/dev/null || :)
-	has=${has%%.*}
-	[ -z "$has" ] || [ "$has" -ge "${wanted:-0}" ] ||
-		lack "no $named, which has built kernel $release, and gcc is of version $has;" \
-			"install it (Debian, Ubuntu: apt install gcc-$wanted)"
-}
 tools=(cargo make)
 if [ -n "$prebuilt" ]; then
 	tools=()
@@ -197,7 +149,7 @@ elif [ -n "$in_tree" ]; then
 			"without --in-tree other kernels will do"
 		;;
 	esac
-	if headers_are_there; then
+	if headers_are_there "$release" "$kdir"; then
 		while IFS= read -r why; do
 			if [ -n "$metadata" ] && [[ $why = *"lack Rust's metadata"* ]]; then
 				make_metadata=yes
@@ -214,9 +166,9 @@ else
 		# The rest of the kernel can be looked at.
 		exports=/dev/null
 	fi
-	if headers_are_there; then
-		why=$("$here/dist/supported.sh" "$kdir" "$exports" 2>&1) || lack "${why#cgpu: }"
-		choose_compiler
+	if headers_are_there "$release" "$kdir"; then
+		kernel_is_fit "$here/dist/supported.sh" "$kdir" "$exports"
+		choose_compiler "$release" "$kdir"
 	fi
 fi
 for tool in "${tools[@]}"; do
@@ -239,37 +191,16 @@ if [ -n "$key" ] && [ ! -x "$kdir/scripts/sign-file" ]; then
 	lack "--sign takes $kdir/scripts/sign-file, which is not there; install the headers of kernel $release or give --kdir"
 fi
 if [ -n "$load" ]; then
-	if [ -e "$host/proc/cgpu_km/inst_ctl" ]; then
-		lack "Alibaba's cGPU is loaded, whose module is called cgpu_km too; stop and remove it first"
-	elif [ -z "$replaces" ] && grep -q '^cgpu_km ' "$host/proc/modules"; then
+	no_other_module
+	if [ -z "$replaces" ] && is_loaded && [ ! -e "$host/proc/cgpu_km/inst_ctl" ]; then
 		lack "cgpu_km is loaded already; cgpuctl unload unloads it"
 	fi
-	# The last byte of the variable is its value.
-	for variable in "$host"/sys/firmware/efi/efivars/SecureBoot-*; do
-		[ -e "$variable" ] || continue
-		[ "$(tail -c 1 "$variable" | od -An -tu1 | tr -d ' ')" = 1 ] || continue
-		[ -n "$key" ] || lack "Secure Boot is on: the kernel takes only signed modules; give --sign KEY CERT with a key that it knows (mokutil --import), or --no-load"
-	done
-	driver=$host/proc/driver/nvidia/version
-	if [ ! -e "$driver" ]; then
-		warn "the NVIDIA driver is not loaded; cgpu_km loads, and finds the GPUs when it is"
-	elif ! grep -q "Open Kernel Module" "$driver"; then
-		lack "the NVIDIA driver's kernel modules are the proprietary ones; install the open ones of the same branch (docs/install.md)"
-	else
-		branch=$(sed -n 's/.*Open Kernel Module for [^ ]*  *\([0-9]*\)\..*/\1/p' "$driver")
-		case $branch in
-		535 | 550 | 570 | 580 | 595) ;;
-		*)
-			warn "the NVIDIA driver is of branch ${branch:-unknown}, and no instance is made without" \
-				"tables for it. 535, 550, 570, 580 and 595 have tables. Install one of them, and hold it:"
-			hold="s/ 580\.[0-9.]*-.*//p"
-			printf '    %s\n' "apt install nvidia-open-580" \
-				"apt-mark hold \$(dpkg-query -W -f '\${Package} \${Version}\\n' | sed -n '$hold')" \
-				"(names in other repositories are in docs/install.md)" >&2
-			;;
-		esac
+	ftrace_is_on "$release"
+	if [ -z "$key" ] && secure_boot_is_on; then
+		lack "Secure Boot is on: the kernel takes only signed modules; give --sign KEY CERT with a key that it knows (mokutil --import), or --no-load"
 	fi
-	warn_of_containers
+	driver_is_fit
+	containers_are_fit
 fi
 if [ ${#lacks[@]} -gt 0 ]; then
 	for why in "${lacks[@]}"; do printf 'install.sh: %s\n' "$why" >&2; done
@@ -283,6 +214,7 @@ if [ -n "$dry" ]; then
 	[ -z "$key" ] || say "would sign cgpu_km.ko with $key"
 	say "would install $root$module"
 	say "would install ${programs[*]} in $root$prefix/sbin, with manual pages and completions"
+	say "would install the documents in $root$pages_root"
 	say "would install a udev rule and a systemd unit in $root$prefix/lib, hooks in $root/usr/share/containers/oci/hooks.d"
 	[ -n "$root" ] || say "would run depmod for $release"
 	[ -z "$load" ] || say "would load cgpu_km and mount cgpufs at /run/cgpu/dev"

@@ -50,6 +50,7 @@ fi
 file() { # file FROM TO MODE
 	install -D -m "$3" "$1" "$work/root$2"
 }
+say() { :; }
 userland "$work/built" /usr
 find "$work/root/usr/share/man" -name '*.8' -exec gzip -9n {} +
 if [ -n "$rpm" ]; then
@@ -108,12 +109,20 @@ set -e
 failed() {
 	echo "cgpu: see above why DKMS does not build the module; 'dkms install cgpu/$version' tries again" >&2
 }
+# fits BUILD: whether the module can be built with these headers. Of the running kernel
+# cgpu-preflight says it below.
+fits() {
+	[ -e "\$1/Makefile" ] || return 1
+	if why=\$($source/supported.sh "\$1" 2>&1); then return 0; fi
+	[ "\$1" = "/lib/modules/\$(uname -r)/build" ] || echo "\$why" >&2
+	return 1
+}
 END
 if [ -n "$rpm" ]; then
 	cat >>"$work/scripts/postinst" <<END
 dkms add -m cgpu -v $version $safely >/dev/null || :
 for build in /lib/modules/*/build; do
-	if [ ! -e "\$build/Makefile" ] || ! $source/supported.sh "\$build"; then continue; fi
+	fits "\$build" || continue
 	kernel=\${build%/build}
 	dkms install -m cgpu -v $version -k "\${kernel##*/}" $safely || failed
 done
@@ -124,7 +133,7 @@ else
 /usr/lib/dkms/common.postinst cgpu $version "" "" "\$2" || failed
 # That is for the running kernel and the newest. The module of an older package is gone from all.
 for build in /lib/modules/*/build; do
-	if [ ! -e "\$build/Makefile" ] || ! $source/supported.sh "\$build"; then continue; fi
+	fits "\$build" || continue
 	kernel=\${build%/build}
 	kernel=\${kernel##*/}
 	dkms status -m cgpu -v $version -k "\$kernel" | grep -q installed ||
@@ -135,6 +144,9 @@ fi
 cat >>"$work/scripts/postinst" <<END
 if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 if [ -S /run/udev/control ]; then udevadm control --reload; fi
+# All that is still in the way of the module or of containers. The package is installed all the
+# same: afterwards 'cgpuctl doctor' and 'cgpu-preflight' say the same.
+cgpu-preflight >&2 || :
 END
 cat >"$work/scripts/prerm" <<END
 # Refuses while an instance is in use: the module would stay, without its tool.

@@ -4,9 +4,22 @@
 # sourced.
 #
 # userland BUILT PREFIX: calls `file FROM TO MODE` for each. BUILT has $programs; what is made with
-# them (manual pages, completions) goes there, too.
+# them (manual pages, completions) goes there, too. The documents are always in $pages_root, because
+# messages of the programs name it.
 
 programs=(cgpuctl cgpu-hook cgpu-runtime)
+
+pages_root=/usr/share/doc/cgpu
+
+# The documents, in the folders of the tree, so that links from one to another lead somewhere.
+# A line for each would hide those of the other files.
+documents() {
+	local tree=$1 page
+	while IFS= read -r page; do
+		file "$tree/$page" "$pages_root/$page" 644 >/dev/null
+	done < <(cd "$tree" && find -- *.md docs \( -name '*.md' -o -name '*.svg' \) -type f | sort)
+	say "installed the documents in $pages_root"
+}
 
 userland() {
 	local built=$1 prefix=$2 dist page share
@@ -27,6 +40,8 @@ userland() {
 	for program in "${programs[@]}"; do
 		file "$built/$program" "$prefix/sbin/$program" 755
 	done
+	file "$dist/preflight.sh" "$prefix/sbin/cgpu-preflight" 755
+	documents "$(dirname "$dist")"
 	for page in "$built"/made/man/*.8; do
 		file "$page" "$share/man/man8/$(basename "$page")" 644
 	done

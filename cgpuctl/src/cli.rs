@@ -61,7 +61,9 @@ Examples:
 
 Exit codes: 0 done; 1 failed; 2 usage; 3 module not loaded; 4 no such GPU or instance;
 5 not permitted; 6 refused (in use, name taken, limit too high); 7 NVIDIA driver missing or unknown;
-8 doctor found something that must be fixed.";
+8 doctor found something that must be fixed.
+
+The documents are in /usr/share/doc/cgpu/docs.";
 
 /// Share an NVIDIA GPU between containers.
 ///
@@ -70,7 +72,7 @@ Exit codes: 0 done; 1 failed; 2 usage; 3 module not loaded; 4 no such GPU or ins
 #[derive(Parser)]
 #[command(name = "cgpuctl", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub struct Cli {
-    /// Print one JSON object instead of text for people (docs/json.md).
+    /// Print one JSON object instead of text for people (/usr/share/doc/cgpu/docs/json.md).
     #[arg(long, global = true)]
     pub json: bool,
     /// The verb.

@@ -15,6 +15,7 @@ mod holders;
 mod installation;
 mod module;
 mod nodes;
+mod preflight;
 pub(crate) mod scene;
 mod weights;
 
@@ -25,6 +26,7 @@ use crate::host::Host;
 /// The checks, in the order in which they are shown.
 pub const CHECKS: &[fn(&Scene<'_>) -> Vec<Finding>] = &[
     module::module,
+    preflight::host,
     module::driver,
     module::kernel_interface,
     weights::weights,

@@ -270,8 +270,8 @@ pub enum Problem {
     },
     /// `inst restore`: the file is wrong.
     #[error(
-        "the file is not understood: {why}; docs/cgpuctl.md lists the keys of [[gpu]] and \
-         [[instance]]"
+        "the file is not understood: {why}; /usr/share/doc/cgpu/docs/cgpuctl.md lists the keys of \
+         [[gpu]] and [[instance]]"
     )]
     BadFile {
         /// The parser's words.

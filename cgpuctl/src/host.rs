@@ -36,6 +36,9 @@ pub trait Host {
     }
     /// The path of this installation's `cgpu-hook`, if it is installed.
     fn hook(&self) -> Option<PathBuf>;
+    /// The report of this installation's `cgpu-preflight`: for each thing a line of four fields
+    /// with a tab between them. ENOENT if it is not installed.
+    fn preflight(&self) -> Result<String, Errno>;
     /// Begins to watch the instances come and go.
     fn watch(&self) -> Result<Box<dyn Watch>, PathError>;
     /// Opens the control device.

@@ -28,6 +28,7 @@ use std::{
     io::{IsTerminal, Read},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
     time::Duration,
 };
 
@@ -97,6 +98,18 @@ impl Host for System {
         let own = std::env::current_exe().ok()?;
         let hook = own.with_file_name("cgpu-hook");
         hook.is_file().then_some(hook)
+    }
+
+    fn preflight(&self) -> Result<String, Errno> {
+        let own = std::env::current_exe().map_err(|e| errno(&e))?;
+        let mut script = Command::new(own.with_file_name("cgpu-preflight"));
+        let ended = script.arg("--report").stdin(Stdio::null()).output();
+        let ended = ended.map_err(|e| errno(&e))?;
+        // 1: something must be changed.
+        match ended.status.code() {
+            Some(0 | 1) => Ok(String::from_utf8_lossy(&ended.stdout).into_owned()),
+            _ => Err(Errno::EIO),
+        }
     }
 
     fn watch(&self) -> Result<Box<dyn Watch>, PathError> {

@@ -10,7 +10,7 @@ use cgpuctl::{
     exit::Exit,
     host::FileStatus,
 };
-use fake::{errno, Fake, Op};
+use fake::{errno, Fake, Op, PREFLIGHT};
 use insta::assert_snapshot;
 use nix::errno::Errno;
 use std::path::{Path, PathBuf};
@@ -61,6 +61,7 @@ fn sound() -> Fake {
             hook,
         );
     }
+    text(&fake, PREFLIGHT, "");
     text(&fake, "/proc/sys/kernel/osrelease", "7.2.12\n");
     text(&fake, "/lib/modules/7.2.12/build/Makefile", "");
     fake.with(|s| s.mounts.push(PathBuf::from(CGPUFS_MOUNT)));
@@ -522,6 +523,37 @@ fn doctor_misses_parts_of_the_installation() {
     assert_eq!(state(&host, "headers"), FindingState::Warning);
     host.with(|s| s.texts.remove(&PathBuf::from("/proc/sys/kernel/osrelease")));
     assert_eq!(state(&host, "headers"), FindingState::Unknown);
+}
+
+#[test]
+fn doctor_reports_what_preflight_found() {
+    let of = |report: &str| {
+        let host = sound();
+        text(&host, PREFLIGHT, report);
+        let findings = examine(&host).into_iter();
+        let found = findings.filter(|f| f.check == "preflight");
+        found
+            .map(|f| (f.state, f.subject, f.fix))
+            .collect::<Vec<_>>()
+    };
+    let line = |word: &str, subject: &str| format!("{word}\t{subject}\tit is so\tchange it\n");
+    let said = |state, subject: &str| (state, subject.to_owned(), "change it".to_owned());
+    let report = line("lack", "Secure Boot") + &line("warn", "MIG") + &line("warn", "driver");
+    assert_eq!(
+        of(&report),
+        [
+            said(FindingState::Failed, "Secure Boot"),
+            said(FindingState::Warning, "MIG")
+        ],
+        "the driver has a check of its own"
+    );
+    assert_eq!(of(&line("lack", "headers"))[0].0, FindingState::Ok);
+    assert_eq!(of("cgpu-preflight: no\n")[0].0, FindingState::Unknown);
+    assert_eq!(of("lack\tMIG\n")[0].0, FindingState::Unknown);
+    let host = sound();
+    host.with(|s| s.texts.remove(Path::new(PREFLIGHT)));
+    let bad = only(&host);
+    assert_eq!((bad.check, bad.state), ("preflight", FindingState::Unknown));
 }
 
 #[test]

@@ -20,6 +20,12 @@ ASKED = ("dist/grafana/", "dist/prometheus/")
 # The files in /proc/cgpu_km, and the page that lists them.
 PROC = "cgpu_km/procfs.rs"
 PROC_LISTED = "docs/procfs.md"
+# The folder of the documents on a host (dist/userland.sh), and what people read there: messages of
+# the tools, and files that are installed.
+INSTALLED = "/usr/share/doc/cgpu/"
+READ_ON_A_HOST = re.compile(
+    rf"cgpuctl/(?:client/)?src/.*\.rs|{re.escape(HELP)}|dist/[\w-]+\.(?:sh|service|rules)"
+)
 # The folder that each list of files is for.
 FOLDERS = {"MODULE_FILES": "", "GPU_FILES": "<minor>/", "INSTANCE_FILES": "<minor>/NAME/"}
 TOPS = r"(?:cgpu_km|cgpuctl|cgpu-dra|dist|docs|tests)"
@@ -151,4 +157,17 @@ def proc_files(files, paths):
             yield ABI, 0, f"an instance could have the name of the file {path}"
 
 
-RULES = (abi, metrics, places, commands, proc_files)
+def pages_on_a_host(files, paths):
+    """A message or an installed file names a page by where it is on a host, and there it is."""
+    for path, text in files.items():
+        if not READ_ON_A_HOST.fullmatch(path):
+            continue
+        for line, found in found_in(r"(?m)^(?!\s*(?://|#)).*", text):
+            for name in re.findall(rf"{INSTALLED}([\w./-]+\.md)", found.group(0)):
+                if name not in paths:
+                    yield path, line, f"names {INSTALLED}{name}, which is not installed"
+            for name in re.findall(r"(?<![\w/.])(?:docs/[\w/-]+|[A-Z]+)\.md", found.group(0)):
+                yield path, line, f"names {name}: a host has it in {INSTALLED}"
+
+
+RULES = (abi, metrics, places, commands, proc_files, pages_on_a_host)

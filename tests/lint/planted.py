@@ -85,6 +85,7 @@ CLEAN = {
     "Makefile": "# SPDX-License-Identifier: GPL-2.0\nall:\n",
     "README.md": f"| {'x' * 110} |\n[a link](https://{'x' * 110})\n```\n{'x y ' * 30}\n```\n",
     "cgpuctl/src/docs.rs": DUAL_HEAD + "/// It says\n/// what it is. Where is it?\nstruct Docs;\n",
+    "cgpuctl/src/page.rs": DUAL_HEAD + '// As docs/a.md.\nf("/usr/share/doc/cgpu/README.md");\n',
     "cgpuctl/src/keys.rs": DUAL_HEAD + 'const OLD: &str = "parked_ns";\n',
     "tests/replay/src/guest/suite/files.rs": HEAD + f'tests! {{\n    "a: {SHORT_CASE}" => f;\n}}\n',
     "tests/replay/src/guest/attacks/files.rs": HEAD + f'attack("{SHORT_CASE} (DRIVERS_NAME)")\n',
@@ -92,6 +93,9 @@ CLEAN = {
     "tests/vm/copied.sh": SHORT_COPY,
     "tests/vm/long.sh": SCRIPT + f'# https://{"x" * 110}\nsay "{"x y " * 30}"\n',
 }
+
+
+PAGES = "/usr/share/doc/cgpu/docs"
 
 
 def one(rule, path, body, head=HEAD):
@@ -296,6 +300,9 @@ FAULTS = (
         DUAL_HEAD + 'pub const RESERVED_NAMES: [&str; 1] = ["policy"];\n',
         head="",
     ),
+    one("pages_on_a_host", "cgpuctl/src/a.rs", 'f("see docs/json.md");\n', head=DUAL_HEAD),
+    one("pages_on_a_host", SNAPSHOTS + "command_line__help.snap", "See docs/a.md.\n", head=""),
+    one("pages_on_a_host", "dist/a.sh", f"echo {PAGES}/gone.md\n", head=SCRIPT),
     one("places", "docs/a.md", "in `tests/vm/gone.sh`\n", head=""),
     one("chapters", "docs/SUMMARY.md", "[a](../README.md)\n", head=""),
     (

@@ -75,6 +75,7 @@ machine() { # machine [DRIVER]: the /proc and /sys of a machine, with this line 
 		>/tmp/machine/proc/driver/nvidia/version
 }
 open="Open Kernel Module for x86_64"
+tab=$(printf '\t')
 closed="x86_64 Kernel Module  580.142  Thu Jul 23 01:44:26 UTC 2026"
 secure() { # secure VALUE: the firmware's variable, of four bytes of attributes and its value
 	printf '\006\000\000\000%b' "$1" >/tmp/machine/sys/firmware/efi/efivars/SecureBoot-8be4
@@ -112,7 +113,7 @@ judged 1 && alone "the NVIDIA driver's kernel modules are the proprietary ones" 
 	echo "ok the closed driver is refused"
 machine "$open  615.71.09  Release Build"
 judged 0 && alone "warning: the NVIDIA driver is of branch 615, " &&
-	[ "$(grep -e '^apt install nvidia-open-' -e '^apt-mark hold' /files/install.md |
+	[ "$(grep -e '^apt install nvidia-open-' -e '^apt-mark hold' /files/docs/install.md |
 		sed 's/^/    /' | grep -cxFf - /tmp/said)" = 2 ] &&
 	echo "ok another branch is warned of, with the pin of the document"
 rm /tmp/machine/proc/driver/nvidia/version
@@ -124,6 +125,43 @@ secure '\001'
 mkdir /tmp/machine/proc/cgpu_km
 touch /tmp/machine/proc/cgpu_km/inst_ctl
 judged 1 && grep -q "3 things stand in the way" /tmp/said && echo "ok all of that at once"
+# The same checks for who has no install.sh. There is no module for this kernel here.
+preflight() { # preflight CODE: whether it exits with CODE on that machine
+	local rc=0
+	CGPU_INSTALL_HOST=/tmp/machine /files/dist/preflight.sh >/tmp/said 2>&1 || rc=$?
+	cat /tmp/said >&2
+	[ "$rc" = "$1" ]
+}
+preflight 1 && grep -q '^cgpu-preflight: no headers of kernel ' /tmp/said &&
+	grep -q "^cgpu-preflight: Alibaba's cGPU is loaded" /tmp/said &&
+	grep -q '^cgpu-preflight: Secure Boot is on.*mokutil --import ' /tmp/said &&
+	grep -q "^cgpu-preflight: the NVIDIA driver's kernel modules are the proprietary" /tmp/said &&
+	[ "$(wc -l </tmp/said)" = 4 ] && echo "ok preflight reports all of that at once"
+CGPU_INSTALL_HOST=/tmp/machine /files/dist/preflight.sh --report >/tmp/said || :
+[ "$(grep -c "^lack$tab[^$tab]*$tab[^$tab]*$tab[^$tab]*$" /tmp/said)" = 4 ] &&
+	echo "ok preflight reports fields to programs"
+# With the module, one of the running kernel, and the key of DKMS.
+machine
+touch "/lib/modules/$(uname -r)/cgpu_km.ko"
+preflight 0 && grep -qx 'cgpu-preflight: nothing stands in the way' /tmp/said &&
+	echo "ok preflight finds nothing in a machine in order"
+secure '\001'
+mkdir /tmp/host
+fake mokutil "/var/lib/dkms/mok.pub is already enrolled"
+PATH=/tmp/host:$PATH preflight 0 && echo "ok preflight knows an enrolled key"
+fake mokutil "/var/lib/dkms/mok.pub is not enrolled"
+! PATH=/tmp/host:$PATH preflight 0 && grep -q 'Secure Boot is on' /tmp/said &&
+	echo "ok and one that is not"
+fake uname 6.1.0-50-amd64
+mkdir -p /lib/modules/6.1.0-50-amd64 /tmp/machine/proc/sys/kernel
+touch /lib/modules/6.1.0-50-amd64/cgpu_km.ko
+echo 0 >/tmp/machine/proc/sys/kernel/ftrace_enabled
+secure '\000'
+! PATH=/tmp/host:$PATH preflight 0 && grep -q 'sysctl kernel.ftrace_enabled=1' /tmp/said &&
+	echo "ok preflight sees that a kernel before 6.10 has ftrace off"
+echo 1 >/tmp/machine/proc/sys/kernel/ftrace_enabled
+PATH=/tmp/host:$PATH preflight 0 && echo "ok and nothing where it is on"
+rm -r /tmp/host /lib/modules/6.1.0-50-amd64 "/lib/modules/$(uname -r)/cgpu_km.ko"
 rm -r /tmp/machine /tmp/headers
 
 /files/install.sh --dry-run --prebuilt /files/prebuilt --prefix /opt/cgpu >/tmp/said 2>&1
@@ -186,6 +224,18 @@ done
 	grep -q '"/usr/local/sbin/cgpu-hook"' /usr/share/containers/oci/hooks.d/cgpu-create.json &&
 	echo "ok rule, unit and hooks name the installed programs"
 
+pages() { # pages: the pages that the tool's help and manual name, as paths of this machine
+	{ /usr/local/sbin/cgpuctl inst list --help; cat /usr/local/share/man/man8/*; } |
+		grep -o '/usr/share/doc/cgpu/[a-z/]*\.md' | sort -u
+}
+for page in $(pages) /usr/share/doc/cgpu/docs/install.md; do
+	[ -s "$page" ] || echo "no $page"
+done | diff /dev/null - && [ -n "$(pages)" ] && echo "ok the pages that the tool names are there"
+/usr/local/sbin/cgpuctl doctor --json >/tmp/said || :
+grep -A 2 '"check": "preflight"' /tmp/said >&2
+! grep -A 2 '"check": "preflight"' /tmp/said | grep -q '"unknown"' &&
+	grep -q '"check": "preflight"' /tmp/said && echo "ok doctor asks preflight"
+
 # The unit does this at boot.
 /usr/local/sbin/cgpuctl inst save >&2
 /usr/local/sbin/cgpuctl inst destroy a >&2
@@ -224,7 +274,7 @@ rc=0
 "$here/run.sh" --no-build --name install --limit 1200 --load driver \
 	--file "$root/usr/bin/bash:/bin/bash" "${libraries[@]}" \
 	--file "$CGPU_TREE/install.sh" --file "$CGPU_TREE/uninstall.sh" --file "$CGPU_TREE/dist" \
-	--file "$CGPU_TREE/Cargo.toml" --file "$CGPU_TREE/docs/install.md" \
+	--file "$CGPU_TREE/Cargo.toml" --file "$CGPU_TREE/README.md" --file "$CGPU_TREE/docs" \
 	--file "$work/prebuilt" --file "$work/session" -- bash /files/session >"$work/said" || rc=$?
 # The tests that the session has, and the two above.
 all=$((2 + $(grep -c 'echo "ok ' "$work/session")))

@@ -129,6 +129,12 @@ mv "$work/$release/cgpu_km.ko" "$work/dkms.ko"
 mv "$work/$other/cgpu_km.ko" "$work/other.ko"
 in_root "$root" -- cgpuctl --version | grep -q "^cgpuctl " && ok "cgpuctl runs"
 [ -s "$root/usr/share/man/man8/cgpuctl-cdi-generate.8.gz" ] && ok "manual pages are there"
+named=$(in_root "$root" -- cgpuctl inst list --help | grep -o '/usr/share/doc/cgpu/.*\.md')
+[ -s "$root$named" ] && [ -s "$root/usr/share/doc/cgpu/docs/install.md" ] &&
+	ok "the documents are there, at the paths that the tool names"
+in_root "$root" -- cgpu-preflight >"$work/preflight" || :
+grep -q '^cgpu-preflight: ' "$work/preflight" && ! grep -vxFf "$work/dpkg.log" "$work/preflight" &&
+	ok "the package says what is in the way on this host"
 in_root "$root" -- udevadm verify /usr/lib/udev/rules.d/71-cgpu.rules >"$work/verify.log" 2>&1 &&
 	ok "udev understands the rule"
 in_root "$root" -- systemd-analyze verify --man=no /usr/lib/systemd/system/cgpu.service \
@@ -230,6 +236,6 @@ rc=0
 	--file "$work/other.ko" --file "$work/installed-other.ko" \
 	--file "$work/session" -- sh /files/session >>"$work/said" || rc=$?
 # Four of them load, and neither kernel has a fault.
-all=24
+all=26
 [ "$rc" = 0 ] || all=$((all + 1))
 tally package "$all" <"$work/said"

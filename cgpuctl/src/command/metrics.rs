@@ -49,7 +49,7 @@ fn loopback(text: &str) -> Result<SocketAddr, &'static str> {
     if address.ip().is_loopback() {
         Ok(address)
     } else {
-        Err("only this machine may ask: take 127.0.0.1 or [::1], and for others a proxy with TLS, as docs/metrics.md says")
+        Err("only this machine may ask: take 127.0.0.1 or [::1], and for others a proxy with TLS, as /usr/share/doc/cgpu/docs/metrics.md says")
     }
 }
 

@@ -37,8 +37,9 @@ pub(super) fn mount(scene: &Scene<'_>) -> Vec<Finding> {
             findings.push(match (here, scene.instances.is_empty()) {
                 (true, _) => finding("mounted"),
                 (false, true) => finding("not mounted, no instances"),
-                (false, false) => finding("not mounted")
-                    .failed("`cgpuctl inst create` mounts it; see docs/cgpuctl.md"),
+                (false, false) => finding("not mounted").failed(
+                    "`cgpuctl inst create` mounts it; see /usr/share/doc/cgpu/docs/cgpuctl.md",
+                ),
             });
             for other in mounts.iter().filter(|mount| *mount != point) {
                 findings.push(

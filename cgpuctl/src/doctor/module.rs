@@ -24,7 +24,8 @@ pub(super) fn module(scene: &Scene<'_>) -> Vec<Finding> {
         Ok(version) => finding(format!("{}, ABI {}", text(&version.module), version.abi))
             .failed("install cgpuctl and cgpu_km from the same release"),
         Err(errno) => match Problem::open(*errno) {
-            Problem::NotLoaded => finding("not loaded".to_owned()).failed("modprobe cgpu_km"),
+            Problem::NotLoaded => finding("not loaded".to_owned())
+                .failed("modprobe cgpu_km; if that fails, do what cgpu-preflight says"),
             Problem::NotPermitted => {
                 finding("not permitted to look".to_owned()).unknown("run it as the host's root")
             }

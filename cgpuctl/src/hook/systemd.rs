@@ -24,7 +24,7 @@ pub(super) fn allow(group: &Path, devices: &[HostNode]) -> Result<(), String> {
             add(&systemctl, scope, devices).map_err(|why| {
                 format!(
                     "{why}, so the container loses its GPU at the next `systemctl daemon-reload` \
-                     (docs/troubleshooting.md)"
+                     (/usr/share/doc/cgpu/docs/troubleshooting.md)"
                 )
             })
         }

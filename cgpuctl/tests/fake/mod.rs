@@ -163,6 +163,9 @@ impl Fake {
     }
 }
 
+/// The script whose report is the text of this file.
+pub(crate) const PREFLIGHT: &str = "/usr/local/sbin/cgpu-preflight";
+
 /// Runs one change after the other.
 struct Changes(Fake);
 
@@ -207,6 +210,10 @@ impl Host for Fake {
     fn hook(&self) -> Option<PathBuf> {
         let hook = Path::new("/usr/local/sbin/cgpu-hook");
         self.path(hook).exists().then(|| hook.to_owned())
+    }
+
+    fn preflight(&self) -> Result<String, Errno> {
+        Look::read(self, Path::new(PREFLIGHT))
     }
 
     fn watch(&self) -> Result<Box<dyn Watch>, PathError> {
