@@ -97,7 +97,7 @@ pub fn seconds(ns: u64) -> String {
 }
 
 object! {
-    /// The GPU time of an instance since it was made. The last three members have other names now.
+    /// The GPU time of an instance since it was made.
     pub struct InstanceCompute of i: &uapi::InstanceCompute {
         #[serde(flatten)]
         id: InstanceId = InstanceId::new(&i.key, i.id),
@@ -111,9 +111,6 @@ object! {
         blocked_task_count: u32 = i.blocked_tasks,
         owed_ns: u64 = i.owed_ns,
         burst_ms: Option<u32> = own_burst(i.burst_ms),
-        given_ns: u64 = i.gpu_time_ns,
-        parked_ns: u64 = i.blocked_ns,
-        parked_task_count: u32 = i.blocked_tasks,
     }
 }
 
@@ -129,8 +126,6 @@ object! {
         priority_percent: u32 = gpu.priority_percent,
         burst_ms: u32 = gpu.burst_ms,
         mechanisms: Vec<&'static str> = mechanisms(gpu.mechanisms),
-        /// Deprecated: the same as `mechanisms`.
-        means: Vec<&'static str> = mechanisms(gpu.mechanisms),
         switch_count: u64 = gpu.switches,
         call_count: u64 = gpu.calls,
     }

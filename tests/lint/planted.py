@@ -86,7 +86,6 @@ CLEAN = {
     "README.md": f"| {'x' * 110} |\n[a link](https://{'x' * 110})\n```\n{'x y ' * 30}\n```\n",
     "cgpuctl/src/docs.rs": DUAL_HEAD + "/// It says\n/// what it is. Where is it?\nstruct Docs;\n",
     "cgpuctl/src/page.rs": DUAL_HEAD + '// As docs/a.md.\nf("/usr/share/doc/cgpu/README.md");\n',
-    "cgpuctl/src/keys.rs": DUAL_HEAD + 'const OLD: &str = "parked_ns";\n',
     "tests/replay/src/guest/suite/files.rs": HEAD + f'tests! {{\n    "a: {SHORT_CASE}" => f;\n}}\n',
     "tests/replay/src/guest/attacks/files.rs": HEAD + f'attack("{SHORT_CASE} (DRIVERS_NAME)")\n',
     "tests/vm/copy.sh": SHORT_COPY,
@@ -263,6 +262,7 @@ FAULTS = (
     one("private_words", "cgpu_km/policy/a.rs", "// A task is parked.\n"),
     one("private_words", "cgpu_km/policy/a.rs", "fn opens_the_twins_once() {}\n"),
     one("private_words", "cgpu_km/policy/a.rs", "fn a_refusal_is_made_true() {}\n"),
+    one("private_words", "cgpuctl/src/a.rs", 'const OLD: &str = "parked_ns";\n', head=DUAL_HEAD),
     one("private_words", "tests/vm/a.sh", "echo in no table\n", head=SCRIPT),
     (
         "terms",

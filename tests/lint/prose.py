@@ -34,8 +34,6 @@ PRIVATE = {
 }
 # The words that a reader may have to look up.
 GLOSSARY = "docs/glossary.md"
-# Keys of JSON and metrics that programs read: they stay beside the usual word.
-OLD_KEYS = r"\b(?:(?:cgpu_instance_compute_)?parked_\w+|mend(?=:))"
 # Files beside documents that people read.
 SOURCES = (".rs", ".c", ".h", ".py", ".sh", ".txt")
 # Files with comments, and a line of a comment or of a docstring: its mark, and its words.
@@ -178,7 +176,7 @@ def private_words(files, paths):
         if is_document(path):
             said = re.sub(r"`[^`\n]*`", blank, without_code(text))
         elif path.endswith(SOURCES) and not path.startswith("tests/lint/"):
-            said = re.sub(OLD_KEYS, blank, text)
+            said = text
         else:
             continue
         for found in pattern.finditer(said):

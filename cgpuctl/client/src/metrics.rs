@@ -174,12 +174,6 @@ families! { INSTANCE_COMPUTE of InstanceCompute;
         |i| is(i, state::HIGH_PRIORITY);
     cgpu_instance_compute_suspended: "1: kept off the GPU by the operator.",
         |i| is(i, state::SUSPENDED);
-    cgpu_instance_compute_given_seconds_total: "Deprecated: the same as cgpu_instance_compute_gpu_time_seconds_total.",
-        |i| seconds(i.gpu_time_ns);
-    cgpu_instance_compute_parked_seconds_total: "Deprecated: the same as cgpu_instance_compute_blocked_seconds_total.",
-        |i| seconds(i.blocked_ns);
-    cgpu_instance_compute_parked_tasks: "Deprecated: the same as cgpu_instance_compute_blocked_tasks.",
-        |i| f64::from(i.blocked_tasks);
 }
 
 fn seconds(ns: u64) -> f64 {

@@ -21,15 +21,7 @@ pub(crate) struct Doctor;
 #[derive(Serialize)]
 struct DoctorMembers {
     sound: bool,
-    findings: Vec<FindingMembers>,
-}
-
-#[derive(Serialize)]
-struct FindingMembers {
-    /// Deprecated: the same as `fix`.
-    mend: String,
-    #[serde(flatten)]
-    finding: Finding,
+    findings: Vec<Finding>,
 }
 
 impl Verb for Doctor {
@@ -57,13 +49,7 @@ fn report(mut findings: Vec<Finding>, is_colored: bool) -> Result<Report, Proble
     text.push_str(&summary(&findings));
     let body = DoctorMembers {
         sound: is_sound,
-        findings: findings
-            .into_iter()
-            .map(|finding| FindingMembers {
-                mend: finding.fix.clone(),
-                finding,
-            })
-            .collect(),
+        findings,
     };
     let exit = if is_sound { Exit::Done } else { Exit::Unsound };
     Ok(Report::new(body, text)?.ending(exit))

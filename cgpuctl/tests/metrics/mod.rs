@@ -43,7 +43,7 @@ fn value(page: &str, family: &str, labels: &[(&str, &str)]) -> f64 {
 fn a_parser_of_prometheus_reads_the_figures() {
     let page = done(&busy_host(), "metrics");
     let read = parse_prometheus(&page).expect("Prometheus' format");
-    assert_eq!(read.families.len(), 36);
+    assert_eq!(read.families.len(), 33);
     for (name, family) in &read.families {
         assert!(!family.help.is_empty(), "{name}");
         let counter = family.family_type == PrometheusType::Counter;
