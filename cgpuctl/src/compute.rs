@@ -4,10 +4,10 @@
 use crate::json::{object, InstanceId};
 use cgpu_uapi::{self as uapi, set, state, Mode, Period, Policy};
 
-/// One line on how a GPU is shared.
+/// How a GPU is shared, and by which mechanisms: two lines, of 80 columns at most.
 pub fn compute_line(gpu: &uapi::GpuCompute) -> String {
     format!(
-        "GPU {}: policy {} {}, period {}, {}; mechanisms: {}",
+        "GPU {}: policy {} {}, period {}, {}\n       mechanisms: {}",
         gpu.minor,
         gpu.policy,
         Policy::name_of(gpu.policy),

@@ -253,6 +253,7 @@ FAULTS = (
     one("links", "docs/a.md", "see [b](b.md)\n", head=""),
     one("links", "docs/a.md", "see [b](#there)\n\n# Here\n", head=""),
     one("sentences", "docs/a.md", "* " + "word\n" * 26 + ".\n", head=""),
+    one("sentences", "docs/a.md", f"{'word ' * 13}word: {'word ' * 13}\n", head=""),
     one("sentences", "SECURITY.md", "word " * 31 + "\n", head=""),
     one("sentences", SNAPSHOTS + "commands__a.text.snap", "cgpuctl: " + "word " * 26, head=""),
     one("sentences", SNAPSHOTS + "command_line__help.snap", "word\n" * 26, head=""),

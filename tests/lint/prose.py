@@ -161,7 +161,9 @@ def sentences(files, paths):
         for line, paragraph in said:
             plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph)
             plain = re.sub(r"`[^`]*`", "code", plain)
-            for sentence in re.split(r"(?<=[.!?:;])\s+", plain):
+            # Of a message the part before the colon says what was attempted, and is no sentence.
+            ends = "[.!?;:]" if PRINTED.fullmatch(path) and path != HELP else "[.!?;]"
+            for sentence in re.split(rf"(?<={ends})\s+", plain):
                 count = len(sentence.split())
                 if count > longest:
                     yield path, line, f"a sentence of {count} words: {sentence[:60]}..."

@@ -24,8 +24,9 @@ use tar::{Builder, Header};
 /// Collect a bug report in one file, without secrets.
 ///
 /// The file has what this tool says of the host, the kernel's messages about the driver and the
-/// module, and versions: no environments, no command lines, no host name. It is a tar file; look at
-/// it before you send it. Names of instances, PCI addresses and UUIDs of GPUs are in it.
+/// module, and versions. It has no environments, no command lines and no host name. Names of
+/// instances, PCI addresses and UUIDs of GPUs are in it. It is a tar file; look at it before you
+/// send it.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  cgpuctl bug-report --to-file /tmp/cgpu-bug-report.tar")]
 pub(crate) struct BugReport {
