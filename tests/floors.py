@@ -180,6 +180,7 @@ VM = (
         ("install", ["tests/vm/install-test.sh"]),
         ("container engines", ["tests/vm/engine-test.sh"]),
         ("commands of the documents", ["tests/documents/documents.sh"]),
+        ("proxy of the documents", ["tests/documents/proxy-test.sh"]),
     ),
     *after(
         ("module for 6.1", ["tests/vm/build.sh", "--kernel", "6.1"]),
