@@ -11,13 +11,14 @@ programs=(cgpuctl cgpu-hook cgpu-runtime)
 
 pages_root=/usr/share/doc/cgpu
 
-# The documents, in the folders of the tree, so that links from one to another lead somewhere.
-# A line for each would hide those of the other files.
+# The documents, the dashboard and the alerts, in the folders of the tree, so that links from one to
+# another lead somewhere. A line for each would hide those of the other files.
 documents() {
 	local tree=$1 page
 	while IFS= read -r page; do
 		file "$tree/$page" "$pages_root/$page" 644 >/dev/null
-	done < <(cd "$tree" && find -- *.md docs \( -name '*.md' -o -name '*.svg' \) -type f | sort)
+	done < <(cd "$tree" && find -- *.md docs dist/grafana dist/prometheus \
+		\( -name '*.md' -o -name '*.svg' -o -path 'dist/*' \) -type f | sort)
 	say "installed the documents in $pages_root"
 }
 

@@ -131,6 +131,7 @@ in_root "$root" -- cgpuctl --version | grep -q "^cgpuctl " && ok "cgpuctl runs"
 [ -s "$root/usr/share/man/man8/cgpuctl-cdi-generate.8.gz" ] && ok "manual pages are there"
 named=$(in_root "$root" -- cgpuctl inst list --help | grep -o '/usr/share/doc/cgpu/.*\.md')
 [ -s "$root$named" ] && [ -s "$root/usr/share/doc/cgpu/docs/install.md" ] &&
+	[ -s "$root/usr/share/doc/cgpu/dist/grafana/cgpu.json" ] &&
 	ok "the documents are there, at the paths that the tool names"
 in_root "$root" -- cgpu-preflight >"$work/preflight" || :
 grep -q '^cgpu-preflight: ' "$work/preflight" && ! grep -vxFf "$work/dpkg.log" "$work/preflight" &&
