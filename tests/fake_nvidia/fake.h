@@ -203,6 +203,7 @@ struct fake_object {
 	struct nv_share_policy policy[4];
 	u32 policies;
 	u32 bonds;			/* KIND_SURFACE: channels */
+	bool room, stream;		/* a profiler: for streams, and with one */
 	union {
 		struct fake_tsg tsg;
 		struct {
@@ -458,7 +459,7 @@ const struct fake_ctrl_entry *fake_ctrl_wide(u32 cmd);
 /* Harm that the machine might not survive, or the driver does not undo: it is counted instead. */
 enum fake_harm { HARM_REGISTERS, HARM_NULL, HARM_ADMINISTRATOR, HARM_FIRMWARE,
 		 HARM_INDEX, HARM_STACK, HARM_SPACE, HARM_PLACE, HARM_STALE,
-		 HARM_WAIT, HARM_FREED, HARM_LOST };
+		 HARM_WAIT, HARM_FREED, HARM_LOST, HARM_HOST };
 void fake_harm(enum fake_harm what);
 void fake_gss(struct fake_client *client);
 int fake_settings_show(struct seq_file *m, void *v);

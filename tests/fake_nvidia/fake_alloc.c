@@ -287,6 +287,11 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 	u32 status, model;
 
 	o->channel.model = GM_NONE;
+	/* without confidential computing: a return with all GPUs' locks held */
+	if ((p->flags & NVOS04_FLAGS_CC_SECURE) && !sec->kernel) {
+		fake_harm(HARM_WAIT);
+		return NV_ERR_NOT_READY;
+	}
 	if (p->context_share && o->parent->class->kind != KIND_TSG) {
 		pr_err("NVRM: a context share of a channel in no group: 0x%x\n",
 		       p->context_share);
@@ -398,6 +403,9 @@ static u32 make_peers(struct fake_object *o, struct nv_peers_params *p)
 	if (!one || one->class->kind != KIND_SUBDEVICE ||
 	    !other || other->class->kind != KIND_SUBDEVICE)
 		return NV_ERR_OBJECT_NOT_FOUND;
+	/* kern_bus_gp100.c:kbusCreateP2PMappingForNvlink_GP100(): lists of eight */
+	if ((p->masks[0] | p->masks[1]) >> 8)
+		fake_harm(HARM_INDEX);
 	p->to_peer.address = p->from_peer.address = ~0ull;
 	p->to_peer.size = p->from_peer.size = 0;
 	return NV_OK;

@@ -83,6 +83,7 @@ static const struct fake_class classes[] = {
 	{ 0x00fe, KIND_MAPPER, 24, false, false, PARENT_SUBDEVICE, false, none },
 	{ 0x90cc, KIND_PLAIN, 0, true, false,
 	  PARENT_SUBDEVICE | PARENT_CHANNEL | PARENT_TSG, false, profiler_ctrl },
+	{ 0xb2cc, KIND_PLAIN, 8, true, false, PARENT_SUBDEVICE, false, profiler_ctrl },
 	/* no display on this GPU: NV_ERR_NOT_SUPPORTED, as recorded */
 	{ 0x0073, KIND_REFUSED, 0, true, true, PARENT_DEVICE, false, none },
 };

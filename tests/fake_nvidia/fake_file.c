@@ -278,6 +278,7 @@ static int escape(struct fake_file *file, u32 nr, void *arg, u32 size,
 	case NV_ESC_SYS_PARAMS:
 		if (!file->ctl || size != 8)
 			return -EINVAL;
+		fake_harm(HARM_HOST);
 		mutex_lock(&rm_lock);
 		if (!numa_memblock_size)
 			numa_memblock_size = *(u64 *)arg;

@@ -170,9 +170,47 @@ static u32 bind_channel(struct fake_ctrl *c)
 	return NV_OK;
 }
 
+struct records {			/* 0xb0cc0105 */
+	u32 buffer;
+	u64 offset, size;
+	u32 count;
+	u64 count_offset;
+	u32 ctxsw, channel;
+	u64 address;
+};
+static_assert(sizeof(struct records) == 56);
+
+/*
+ * kern_profiler_v2_ctrl.c:profilerBaseCtrlCmdAllocPmaStream_IMPL(): room for
+ * streams, which is not cleared, and then a stream by the firmware
+ */
+static u32 make_stream(struct fake_ctrl *c)
+{
+	const struct records *p = c->params;
+
+	if (!fake_object(c->client, p->buffer) ||
+	    !fake_object(c->client, p->count))
+		return NV_ERR_OBJECT_NOT_FOUND;
+	c->object->room = true;
+	if (!p->size)
+		return NV_ERR_INVALID_ARGUMENT;
+	c->object->stream = true;
+	return NV_OK;
+}
+
+/* profilerBaseCtrlCmdBindPmResources_IMPL(): follows what is in the room */
+static u32 bind_counters(struct fake_ctrl *c)
+{
+	if (c->object->room && !c->object->stream)
+		fake_harm(HARM_NULL);
+	return NV_OK;
+}
+
 const struct fake_ctrl_entry fake_ctrl_hold[] = {
 	{ 0x00da0002, 40, NULL, bind_channel },
 	{ 0x503c0102, 16, NULL, register_space },
 	{ 0x83de0315, 24, NULL, debug_memory },
+	{ 0xb0cc0105, 56, NULL, make_stream },
+	{ 0xb0cc0107, 0, NULL, bind_counters },
 	{ }
 };

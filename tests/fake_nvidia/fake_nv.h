@@ -41,6 +41,7 @@
 #define NV_ERR_INVALID_STATE		0x40
 #define NV_ERR_NO_FREE_FIFOS		0x4f
 #define NV_ERR_NO_MEMORY		0x51
+#define NV_ERR_NOT_READY		0x55
 #define NV_ERR_NOT_SUPPORTED		0x56
 #define NV_ERR_OBJECT_NOT_FOUND		0x57
 #define NV_ERR_OUT_OF_RANGE		0x5b
@@ -413,6 +414,7 @@ struct nv_channel_params {
 	u8 rest[224];
 };
 static_assert(sizeof(struct nv_channel_params) == 368);
+#define NVOS04_FLAGS_CC_SECURE		(1u << 2)
 static_assert(offsetof(struct nv_channel_params, engine) == 128);
 
 struct nv_debugger_params {		/* NV83DE_ALLOC_PARAMETERS */

@@ -60,6 +60,7 @@ static const char * const harm_names[] = {
 	[HARM_WAIT] = "waits_with_all_locked",
 	[HARM_FREED] = "freed_memory_used",
 	[HARM_LOST] = "memory_lost",
+	[HARM_HOST] = "settings_of_the_host",
 };
 static atomic_t harms[ARRAY_SIZE(harm_names)];
 /* boosts that programs, and the kernel, asked for; subdevices with one now */

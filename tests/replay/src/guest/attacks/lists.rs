@@ -46,6 +46,8 @@ attacks! {
         Passes, Told, pids;
     "what another's process holds (GPU_GET_PID_INFO)": "subdevice_ctrl_gpu_kernel.c:subdeviceCtrlCmdGpuGetPidInfo_IMPL",
         Passes, Told, pid_info;
+    "samples of what each process did (GPUMON)": "kern_perf_ctrl.c:subdeviceCtrlCmdPerfGetGpumonPerfmonUtilSamplesV2_KERNEL",
+        Passes, Told, samples;
 }
 
 fn found(what: bool) -> Verdict {
@@ -111,4 +113,14 @@ fn pid_info(a: &Attacker) -> Verdict {
     a.control(rm::SUBDEVICE_HANDLE, 0x2080_018e, &mut params)?;
     // Private and shared bytes.
     found((0..3).any(|i| u64_at(&params, 24 + 8 * i) != 0))
+}
+
+/// The ring of samples, of which each has its time in front.
+fn samples(a: &Attacker) -> Verdict {
+    const SAMPLE: usize = 776;
+    let mut params = vec![0; 16 + 72 * SAMPLE];
+    // Their size.
+    put_u32(&mut params, 4, 55_872);
+    a.control(rm::SUBDEVICE_HANDLE, 0x2080_2096, &mut params)?;
+    found((0..72).any(|i| u64_at(&params, 16 + i * SAMPLE) != 0))
 }

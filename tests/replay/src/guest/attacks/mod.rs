@@ -263,6 +263,7 @@ pub fn run(filter: &str, beside: u32) -> Result<bool, String> {
         failed: 0,
         left_out: 0,
     };
+    println!("attacks on {}, beside {beside}", standin::machine()?);
     println!("attack | driver function | on the driver | through an instance | victim");
     let chosen = |attack: &&Attack| attack.name.contains(filter);
     let calls: Vec<&Attack> = calls().filter(chosen).collect();

@@ -243,11 +243,6 @@ fn result_of(returned: i32) -> Result<(), i32> {
     }
 }
 
-fn flock(fd: i32, operation: i32) -> Result<(), i32> {
-    // SAFETY: takes no pointer.
-    result_of(unsafe { libc::flock(fd, operation | libc::LOCK_NB) })
-}
-
 /// Sets a lock of the whole file by `fcntl`, of the process or of the open file, or asks for one.
 fn record_lock(fd: i32, command: i32, kind: i32) -> Result<(), i32> {
     // SAFETY: zeros are a value of it.
@@ -260,9 +255,9 @@ fn record_lock(fd: i32, command: i32, kind: i32) -> Result<(), i32> {
 /// Whether a file has no lock, and can give one up that is not there.
 fn has_no_locks(fd: i32) -> Verdict {
     for operation in [libc::LOCK_SH, libc::LOCK_EX] {
-        fails("flock", flock(fd, operation), libc::ENOLCK)?;
+        fails("flock", os::flock(fd, operation), libc::ENOLCK)?;
     }
-    sys("flock that unlocks", flock(fd, libc::LOCK_UN))?;
+    sys("flock that unlocks", os::flock(fd, libc::LOCK_UN))?;
     for command in [libc::F_SETLK, libc::F_OFD_SETLK] {
         for kind in [libc::F_RDLCK, libc::F_WRLCK] {
             fails("fcntl", record_lock(fd, command, kind), libc::ENOLCK)?;
@@ -291,7 +286,7 @@ fn locks() -> Verdict {
         }
         // The host's programs have locks of the driver's node.
         let (host, other) = (open_node("/dev", node)?, open_node("/dev", node)?);
-        sys("the host's flock", flock(host, libc::LOCK_EX))?;
+        sys("the host's flock", os::flock(host, libc::LOCK_EX))?;
         let set = record_lock(host, libc::F_OFD_SETLK, libc::F_WRLCK);
         sys("the host's fcntl", set)?;
         // An end of a tenant's file does not end them.
@@ -299,7 +294,7 @@ fn locks() -> Verdict {
             has_no_locks(fd)?;
             sys("close", os::close(fd))?;
         }
-        fails("flock", flock(other, libc::LOCK_EX), libc::EWOULDBLOCK)?;
+        fails("flock", os::flock(other, libc::LOCK_EX), libc::EWOULDBLOCK)?;
         let set = record_lock(other, libc::F_OFD_SETLK, libc::F_WRLCK);
         fails("fcntl", set, libc::EAGAIN)?;
         for fd in [host, other] {

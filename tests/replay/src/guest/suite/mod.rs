@@ -88,6 +88,7 @@ pub fn run(filter: &str, with_unload: bool) -> Result<bool, String> {
     mount_cgpufs()?;
     let mut log = KernelLog::from_now();
     let (mut passed, mut failed, mut left_out) = (0, 0, 0);
+    println!("suite on {}", standin::machine()?);
     for (name, test) in chosen(filter, with_unload) {
         let mut result = in_child(test);
         let faults = log.faults();
