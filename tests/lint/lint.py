@@ -4,7 +4,8 @@
 each violation. It looks at the files that git knows or would add.
 
 The rules are functions: those about one file are below, those about the whole tree in structure.py
-and clones.py, those about documents in prose.py and, where they speak of the code, in drift.py.
+and clones.py, those about documents in prose.py and, where they speak of the code, in drift.py and
+evidence.py.
 
 lint.py --self-test: plants a violation of every rule in a small tree (planted.py). Each must be
 found, and nothing in a tree without any, because a rule that cannot fail checks nothing.
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import clones
 import drift
+import evidence
 import structure
 import planted
 import prose
@@ -269,7 +271,7 @@ def violations(tree):
         for path, line, words in rule(sources):
             yield rule.__name__, path, line, words
     paths = paths_of(tree)
-    for rule in (*prose.RULES, *drift.RULES):
+    for rule in (*prose.RULES, *drift.RULES, *evidence.RULES):
         for path, line, words in rule(sources.files, paths):
             yield rule.__name__, path, line, words
 
@@ -297,7 +299,8 @@ def self_test():
             if not any(v[0] == rule and v[1] == path for v in violations(tree)):
                 print(f"self-test: {rule} does not see what was planted in {path}")
                 failed += 1
-    for rule in (*RULES, *structure.RULES, *clones.RULES, *prose.RULES, *drift.RULES):
+    of_documents = (*prose.RULES, *drift.RULES, *evidence.RULES)
+    for rule in (*RULES, *structure.RULES, *clones.RULES, *of_documents):
         if rule.__name__ not in {fault[0] for fault in planted.FAULTS}:
             print(f"self-test: nothing is planted for {rule.__name__}")
             failed += 1

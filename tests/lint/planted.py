@@ -49,6 +49,14 @@ PROC_FILES = (
 COPY_LINES = [f"say {number}" for number in range(clones.LONGEST_COPY + 1)]
 COPY = "\n\n".join(COPY_LINES)
 SHORT_COPY = SCRIPT + "\n".join(COPY_LINES[1:]) + "\n"
+SECURITY = """## What is checked, and what it stops
+
+* **It.** It is so.
+  * Shown by: `cgpuctl/tests/a.rs` (`fact`), `cgpu-guest race`; suite `a: word`, `word
+    word`; attacks `word`, `(DRIVERS_NAME)`.
+* **That.**
+  * Shown by: the code alone.
+"""
 PROC_ROWS = "| `version` | it | no |\n| `<minor>/policy` | it | yes |\n"
 CLEAN = {
     "ARCHITECTURE.md": ARCHITECTURE,
@@ -88,6 +96,10 @@ CLEAN = {
     "cgpuctl/src/page.rs": DUAL_HEAD + '// As docs/a.md.\nf("/usr/share/doc/cgpu/README.md");\n',
     "tests/replay/src/guest/suite/files.rs": HEAD + f'tests! {{\n    "a: {SHORT_CASE}" => f;\n}}\n',
     "tests/replay/src/guest/attacks/files.rs": HEAD + f'attack("{SHORT_CASE} (DRIVERS_NAME)")\n',
+    "SECURITY.md": SECURITY,
+    "cgpuctl/tests/a.rs": DUAL_HEAD + "#[test]\nfn a_fact_holds() {}\n",
+    "tests/replay/src/bin/cgpu-guest.rs": HEAD + "enum GuestCommand {\n    Race {\n    },\n}\n",
+    "docs/testing.md": "| the suite | 1 | 1 |\n| the attacks | 1 | 1 |\n",
     "tests/vm/copy.sh": SHORT_COPY,
     "tests/vm/copied.sh": SHORT_COPY,
     "tests/vm/long.sh": SCRIPT + f'# https://{"x" * 110}\nsay "{"x y " * 30}"\n',
@@ -121,6 +133,19 @@ LONG_CASES = (
     ("tests/replay/src/guest/attacks/b.rs", f'attack(\n    "{LONG_CASE} (NAME)",\n)\n'),
     ("tests/replay/src/guest/attacks/c.rs", f'subdevice!("{LONG_CASE}", PLACE, 0)\n'),
     ("tests/replay/src/guest/attacks/d.rs", f'attacks! {{\n    "{LONG_CASE}": "a.c:f", x;\n}}\n'),
+)
+# A name in an entry of SECURITY.md, or a word, and one that does not hold.
+NOT_SHOWN = (
+    ("cgpuctl/tests/a.rs", "cgpuctl/tests/gone.rs"),
+    ("cgpuctl/tests/a.rs", "cgpuctl/src/keys.rs"),
+    ("`fact`", "`gone`"),
+    ("guest race", "guest gone"),
+    ("`a: word`", "`a: gone`"),
+    ("`word\n    word`", "`word\n    gone`"),
+    ("attacks `word`", "attacks `gone`"),
+    ("attacks `word`", "`word`"),
+    ("the code alone", "that"),
+    ("Shown by: the", "Seen by: the"),
 )
 WIDE = "word " * 21
 ABOVE = "// SAFETY: It is valid.\nf();\n" + "g();\n" * 5 + "// SAFETY: As above.\nf();\n"
@@ -305,6 +330,9 @@ FAULTS = (
     one("pages_on_a_host", SNAPSHOTS + "command_line__help.snap", "See docs/a.md.\n", head=""),
     one("pages_on_a_host", "dist/a.sh", f"echo {PAGES}/gone.md\n", head=SCRIPT),
     one("places", "docs/a.md", "in `tests/vm/gone.sh`\n", head=""),
+    *(one("shown", "SECURITY.md", SECURITY.replace(*words), head="") for words in NOT_SHOWN),
+    one("counted", "docs/testing.md", "| the suite | 2 | 1 |\n", head=""),
+    one("counted", "docs/testing.md", "| the attacks | 2 | 1 |\n", head=""),
     one("chapters", "docs/SUMMARY.md", "[a](../README.md)\n", head=""),
     (
         "clones",

@@ -33,7 +33,9 @@ TEST = re.compile(
 )
 # How the programs of the test machine name their cases, by the folder that declares them.
 CASES = {
-    "tests/replay/src/guest/suite/": re.compile(r'^\s*"([^"\n]+)"\s*=>', re.M),
+    "tests/replay/src/guest/suite/": re.compile(
+        r'^\s*"([^"\n]+)"\s*=>|(?:^\s*|\[)\(\s*"([^"\n ]+ [^"\n]+)",\s*\w+,?\s*\)', re.M
+    ),
     "tests/replay/src/guest/attacks/": re.compile(
         r'(?:\bname: |\b(?:attack|subdevice!)\(\s*|^\s*(?="[^"\n]+": "))"([^"\n]+)"', re.M
     ),
@@ -287,13 +289,19 @@ def decided(sources):
                 yield path, sources.line(path, rest.start(1)), "`_` in a match on `Care`: name each"
 
 
+def cases_in(path, text):
+    """(name, place) of the cases of the test machine that a file declares."""
+    for folder, pattern in CASES.items():
+        for found in pattern.finditer(text) if path.startswith(folder) else ():
+            yield next(filter(None, found.groups())), found.start()
+
+
 def named_tests(path, text, code):
     """(name, place, words) of the tests that a file declares."""
     for found in TEST.finditer(code):
         yield found.group(1), found.start(1), found.group(1).split("_")
-    for folder, pattern in CASES.items():
-        for found in pattern.finditer(text) if path.startswith(folder) else ():
-            yield found.group(1), found.start(1), NOT_COUNTED.sub("", found.group(1)).split()
+    for name, place in cases_in(path, text):
+        yield name, place, NOT_COUNTED.sub("", name).split()
 
 
 def test_names(sources):
