@@ -101,6 +101,8 @@ LINT = (
     Step("differences from recordings are found", ["tests/driver/recordings.py", "--self-test"]),
     Step("numbers of cases that are old are found", ["tests/driver/counted.py", "--self-test"]),
     Step("rust-analyzer finds the module's crate", ["dist/rust-project.py", "--self-test"]),
+    Step("wrong logs of attacks are found", ["tests/attacks.py", "--self-test"]),
+    Step("all attacks are in the table of runs", ["tests/attacks.py", "--check"]),
     Step("order of steps is kept", ["tests/floors.py", "--self-test"]),
     Step("format", ["cargo", "fmt", "--all", "--check"]),
     Step("format of the module", ["rustfmt", "--check", "cgpu_km/cgpu_km_main.rs"]),
@@ -399,7 +401,7 @@ def run(command, say=show):
 
 # Variables by which a step tests something else, or less.
 DEPENDS_ON = (
-    "KUBERNETES DRIVER_BRANCH REAL_MEMORY CASES ONLY CLAIMS NODES"
+    "KUBERNETES DRIVER_BRANCH REAL_MEMORY CASES ONLY BESIDE CLAIMS NODES"
     " STORM_SEED STORM_STEPS PROPTEST_RNG_SEED PROPTEST_CASES"
 ).split()
 # Variables that name files outside the tree: what is in them may change, so nothing is remembered.

@@ -5,19 +5,21 @@ and headers alone (dist/object), on stock kernels of Debian's: SERIES, or those 
 on the stand-in driver, and on the real one (tests/driver), which is compiled for each kernel. If
 KHEADERS and KIMAGE name a kernel (tests/vm/path-kernel.sh), it is that one; its SERIES is `path`.
 Prints a table with a line for each kernel. --write puts it into docs/support.md, and a short form
-into README.md.
+into README.md; and what each attack and each case of the suite did into docs/design/attacks.md.
 Steps run two at once, and those that passed are remembered, as in floors.py.
 
 A cell is the number of cases that passed; where some failed, it says so, and what failed stands
 below the table. A kernel for which the module cannot be built has the reason there. So has one that
 Debian's mirror has no more (tests/vm/superseded.sha256), which is no failure."""
 
+import collections
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import attacks
 import floors
 
 KERNELS = ("6.1", "6.12", "6.18", "7.0", "7.2", "newest")
@@ -159,12 +161,21 @@ def main():
     for kernel in kernels:
         build, run = steps(kernel)
         all_steps += [build, *run.values()]
-    results = floors.carry_out_all(
-        all_steps, lambda step, say: floors.carry_out(step, before, say), floors.JOBS
-    )
+    said = collections.defaultdict(list)
+
+    def carry_out(step, say):
+        def keep(text):
+            said[step.name].append(text)
+            say(text)
+
+        return floors.carry_out(step, before, keep)
+
+    results = floors.carry_out_all(all_steps, carry_out, floors.JOBS)
     text, failed = table(kernels, results)
     print(text)
     if "--write" in words:
+        # First: it names the commit, of which the other pages are files.
+        attacks.write(map("".join, said.values()))
         write(text, PLACE)
         write(short(text), SHORT_PLACE)
     return 1 if failed else 0

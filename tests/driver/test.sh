@@ -10,6 +10,7 @@
 #
 #   CASES="..."     only these of cuda-check's cases
 #   ONLY=WORDS      only the suite's cases with these words
+#   BESIDE=N        the attacks are also made beside so many other instances (0)
 #   LIMIT=SECONDS   a boot is stopped after that (1800)
 #   KEEP=FILE       keeps the kernel's logs there (FILE.session and so on), the emulator's beside
 set -euo pipefail
@@ -58,10 +59,12 @@ boot() {
 		--limit "${LIMIT:-1800}" --keep "$KEEP.$session" "$@" \
 		--file "$here/../vm/guest-check.sh" --file "$here/programs.sh" \
 		--file "$here/$session.sh" -- \
-		env "CASES=${CASES:-}" "ONLY=${ONLY:-}" sh "/files/$session.sh" |
+		env "CASES=${CASES:-}" "ONLY=${ONLY:-}" "BESIDE=${BESIDE:-0}" \
+		sh "/files/$session.sh" |
 		tee "$kept/$session.said" || rc=$?
 	echoes "$KEEP.$session.emulator.said" || rc=1
-	if [ "$rc" = 0 ] && [ -z "${CASES:-}${ONLY:-}${DRIVER_BRANCH:-}${NVIDIA_SRC:-}" ]; then
+	if [ "$rc" = 0 ] &&
+		[ -z "${CASES:-}${ONLY:-}${BESIDE:-}${DRIVER_BRANCH:-}${NVIDIA_SRC:-}" ]; then
 		"$here/counted.py" "$session.sh" "$kept/$session.said" || rc=1
 	fi
 	return "$rc"
