@@ -5,8 +5,9 @@
 use super::{attack::attacks, scene::Attacker};
 use crate::{
     bytes::{put_u32, u32_at, u64_at},
+    facts,
     guest::{rm, tools::Verdict},
-    layout, sys,
+    layout, standin, sys,
 };
 
 attacks! {
@@ -117,10 +118,14 @@ fn pid_info(a: &Attacker) -> Verdict {
 
 /// The ring of samples, of which each has its time in front.
 fn samples(a: &Attacker) -> Verdict {
+    const GET_SAMPLES: u32 = 0x2080_2096;
     const SAMPLE: usize = 776;
+    let known = facts::control_size(GET_SAMPLES)
+        .ok_or_else(|| standin::not_here("this branch has another call for samples"));
+    a.prepare("samples", known)?;
     let mut params = vec![0; 16 + 72 * SAMPLE];
     // Their size.
     put_u32(&mut params, 4, 55_872);
-    a.control(rm::SUBDEVICE_HANDLE, 0x2080_2096, &mut params)?;
+    a.control(rm::SUBDEVICE_HANDLE, GET_SAMPLES, &mut params)?;
     found((0..72).any(|i| u64_at(&params, 16 + i * SAMPLE) != 0))
 }
