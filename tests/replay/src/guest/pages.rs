@@ -49,7 +49,9 @@ const DIRECT_PART: u64 = 4;
 const DIRECT_LEAST_S: u64 = 3;
 /// Fewest steps of each kind that say something, and fewest pages read.
 const FEWEST: u64 = 3;
-const FEWEST_READS: u64 = 100;
+const FEWEST_READS: u64 = 500;
+/// How many times as long it may take until that much has happened.
+const LONGEST: u32 = 20;
 
 /// The counts of one storm.
 #[derive(Debug, Default, Serialize)]
@@ -113,9 +115,13 @@ impl PagesCounts {
             (self.lost, "mappings were lost"),
         ];
         let harm = harm.into_iter().filter(|(count, _)| *count != 0);
-        let mut wrong: Vec<_> = harm
-            .map(|(count, what)| format!("{count} {what}"))
-            .collect();
+        let harm = harm.map(|(count, what)| format!("{count} {what}"));
+        harm.chain(self.too_few()).collect()
+    }
+
+    /// The kinds of steps of which there were too few for the storm to say something.
+    fn too_few(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
         let mut least = self.steps.clone();
         least.extend([("kills", self.kills), ("faults", self.faults)]);
         for (what, count) in least {
@@ -161,8 +167,11 @@ impl PagesStorm<'_> {
         }
     }
 
+    /// On a busy machine it takes longer until enough has happened. Then no process is killed any
+    /// more.
     fn blow(&mut self, time: Duration) -> Result<(), String> {
-        let end = Instant::now() + time;
+        let began = Instant::now();
+        let end = began + time;
         for seat in 0..SEATS {
             self.seat(seat)?;
         }
@@ -173,7 +182,19 @@ impl PagesStorm<'_> {
             self.kills += 1;
             self.seat(seat)?;
         }
+        while self.says_too_little() && began.elapsed() < time * LONGEST {
+            sys::sleep_ms(100);
+        }
         Ok(())
+    }
+
+    fn says_too_little(&self) -> bool {
+        let counts = PagesCounts::of(self.board, self.kills);
+        if self.board.direct.load(Relaxed) == 0 {
+            !counts.too_few().is_empty()
+        } else {
+            counts.foreign == 0
+        }
     }
 }
 
