@@ -120,10 +120,10 @@ fn pid_info(a: &Attacker) -> Verdict {
 fn samples(a: &Attacker) -> Verdict {
     const GET_SAMPLES: u32 = 0x2080_2096;
     const SAMPLE: usize = 776;
-    let known = facts::control_size(GET_SAMPLES)
-        .ok_or_else(|| standin::not_here("this branch has another call for samples"));
-    a.prepare("samples", known)?;
     let mut params = vec![0; 16 + 72 * SAMPLE];
+    let known = facts::control_size(GET_SAMPLES).filter(|size| *size == params.len());
+    let known = known.ok_or_else(|| standin::not_here("this branch has other samples"));
+    a.prepare("samples", known)?;
     // Their size.
     put_u32(&mut params, 4, 55_872);
     a.control(rm::SUBDEVICE_HANDLE, GET_SAMPLES, &mut params)?;
