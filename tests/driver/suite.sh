@@ -23,6 +23,7 @@ rc=$?
 check "the suite" is $rc 0
 if [ -z "${ONLY:-}" ]; then
 	check "a storm of random calls" run cgpu-guest storm --seconds 10 --seed 1
+	check "a storm of pages" run cgpu-guest storm-pages --seconds 10 --seed 1
 	check "proxies that are opened again and again" run cgpu-guest hammer 500
 	check "attacks through an instance" run cgpu-guest attacks
 	cat "$out/said"

@@ -39,6 +39,9 @@ const BASE: u64 = 0x20_0000_0000;
 /// UVM_REGISTER_CHANNEL.
 const REGISTER_CHANNEL: u32 = 27;
 
+/// The name of a step.
+pub(super) const CHANNEL_STEP: &str = "register a channel";
+
 /// A kind of step: a name, how often it is tried, and what a process does, if it can.
 type PageStep = (&'static str, u64, fn(&mut PageProgram) -> Option<()>);
 
@@ -59,7 +62,7 @@ pub(super) const STEPS: [PageStep; KINDS] = [
     ("receive", 6, PageProgram::receive),
     ("register memory", 3, PageProgram::register),
     ("unregister memory", 2, PageProgram::unregister),
-    ("register a channel", 1, PageProgram::register_channel),
+    (CHANNEL_STEP, 1, PageProgram::register_channel),
     ("free memory", 8, PageProgram::free_memory),
     ("free the device", 1, PageProgram::free_device),
     ("free the client", 1, PageProgram::free_client),
