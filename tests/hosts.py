@@ -157,10 +157,12 @@ def main():
         sys.exit("usage: hosts.py [--again] [--write] [SERIES ...]")
     # A path may name another kernel than it did before.
     before = floors.Before(floors.again() or "path" in kernels)
-    all_steps = [MAKER]
+    all_steps = []
     for kernel in kernels:
         build, run = steps(kernel)
         all_steps += [build, *run.values()]
+    if any(MAKER.name in step.after for step in all_steps):
+        all_steps.insert(0, MAKER)
     said = collections.defaultdict(list)
 
     def carry_out(step, say):

@@ -5,12 +5,10 @@
 claim=$(of_pod small '.status.resourceClaimStatuses[0].resourceClaimName')
 
 # ---- figures
-reader=cgpu:reader
-check "an account may read the figures" \
-	run kubectl create serviceaccount "${reader#*:}" -n "${reader%:*}"
+check "an account may read the figures" run kubectl create serviceaccount reader -n cgpu
 check "by the chart's role" run kubectl create clusterrolebinding reader \
-	--clusterrole=cgpu-metrics-reader "--serviceaccount=$reader"
-token=$(kubectl create token "${reader#*:}" -n "${reader%:*}")
+	--clusterrole=cgpu-metrics-reader --serviceaccount=cgpu:reader
+token=$(kubectl create token reader -n cgpu)
 # figures TOKEN: the page, by the network between the driver's pod and the cluster.
 figures() {
 	kubectl --kubeconfig=/dev/null --server=https://10.0.0.1:9400 --insecure-skip-tls-verify \

@@ -213,6 +213,7 @@ static bool holds(void)
 	const unsigned long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED;
 	unsigned long page, over, locked;
 	int unmapped = 0;
+	bool counted;
 
 	if (!current->mm)
 		return false;
@@ -226,11 +227,10 @@ static bool holds(void)
 		over = vm_mmap(NULL, page, PAGE_SIZE, PROT_NONE, flags | MAP_FIXED, 0);
 		drop_seal(current->mm, page);
 	}
-	if (current->mm->locked_vm != locked)
-		unmapped = 0;
+	counted = current->mm->locked_vm == locked;
 	if (vm_munmap(page, PAGE_SIZE))
 		return false;
-	return unmapped == -EPERM && over == (unsigned long)-EPERM;
+	return unmapped == -EPERM && over == (unsigned long)-EPERM && counted;
 }
 
 int cgpu_shim_start_seals(void)

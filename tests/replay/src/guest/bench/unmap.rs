@@ -53,11 +53,10 @@ pub fn run(rounds: u32, count: u32) -> Result<UnmapReport, String> {
     }
     control::mount_cgpufs()?;
     let control = tools::control()?;
-    let gpus = told("GPUs", control.gpus())?;
-    let gpu = gpus.first().ok_or("no GPU")?;
+    let device = tools::device_instance(&control, GPU)?;
     let name = "unmap";
     told(name, control.create(name, GPU, LIMIT, 1))?;
-    let side = BenchSide::open(&control::folder(name), gpu.device_instance)?;
+    let side = BenchSide::open(&control::folder(name), device)?;
     let tenant = Some(pages(rounds, count)?);
     side.close();
     told("destroy", control.destroy(name, GPU))?;
