@@ -9,6 +9,8 @@ from pathlib import PurePosixPath
 from prose import is_document
 
 ABI = "cgpu_km/uapi/lib.rs"
+# The page about it, which states its number.
+ABI_PAGE = "docs/uapi.md"
 # The output of `cgpuctl metrics` in a test, and the page that explains each figure.
 PRINTED = "cgpuctl/tests/snapshots/commands__metrics.text.snap"
 EXPLAINED = "docs/metrics.md"
@@ -38,8 +40,10 @@ def found_in(pattern, text):
 
 
 def abi(files, paths):
-    """A document names the number of the ABI that the code has."""
+    """A document names the number of the ABI that the code has, and the page about it does."""
     number = re.search(r"\bABI_VERSION: u32 = (\d+);", files.get(ABI, ""))
+    if number and not re.search(r"\bThe\sABI\sis\s\d", files.get(ABI_PAGE, "")):
+        yield ABI_PAGE, 0, f"lacks the sentence 'The ABI is {number.group(1)}.'"
     for path, text in files.items():
         if not is_document(path):
             continue

@@ -84,6 +84,7 @@ CLEAN = {
     + 'pub const RESERVED_NAMES: [&str; 2] = ["policy", "version"];\n',
     "cgpu_km/procfs.rs": PROC_FILES,
     "docs/procfs.md": PROC_ROWS,
+    "docs/uapi.md": "The ABI is 4.\n",
     "cgpuctl/tests/snapshots/commands__metrics.text.snap": "# HELP cgpu_info It.\n",
     "cgpuctl/tests/snapshots/command_line__help.snap": "==== cgpuctl --help\n"
     + "Commands:\n  inst  It [alias: i]\n\n==== cgpuctl inst --help\nCommands:\n  list  It\n\n"
@@ -309,6 +310,8 @@ FAULTS = (
     one("subjects", "cgpu_km/os_interface/a.c", "int a; /* of his */\n"),
     one("subjects", "tests/vm/a.sh", "f #\tasks him\n", head=SCRIPT),
     one("abi", "docs/a.md", "the ABI is 3\n", head=""),
+    one("abi", "docs/uapi.md", "The ABI\nis 3.\n", head=""),
+    one("abi", "docs/uapi.md", "the `abi` field. It is 4.\n", head=""),
     one("metrics", "docs/a.md", "`cgpu_gpu_gone_bytes`\n", head=""),
     one("metrics", "dist/grafana/a.json", '{"expr": "sum(cgpu_instance_gone)"}\n', head=""),
     one("metrics", "dist/prometheus/a.yml", "expr: cgpu_instance_gone > 0\n", head=""),
