@@ -14,6 +14,9 @@ ABI_PAGE = "docs/uapi.md"
 # The output of `cgpuctl metrics` in a test, and the page that explains each figure.
 PRINTED = "cgpuctl/tests/snapshots/commands__metrics.text.snap"
 EXPLAINED = "docs/metrics.md"
+# The folder of the code with the figures of `cgpu-dra` alone, and the page that explains those.
+PRINTED_BY_DRA = "cgpu-dra/src/"
+EXPLAINED_OF_DRA = "docs/kubernetes.md"
 METRIC = re.compile(r"\bcgpu_(?:info|(?:gpu|instance|dra)_[a-z_]*[a-z])\b")
 # The output of each command's `--help` in a test.
 HELP = "cgpuctl/tests/snapshots/command_line__help.snap"
@@ -54,21 +57,23 @@ def abi(files, paths):
 
 def metrics(files, paths):
     """Every figure is explained, and every figure that is named exists."""
-    printed = set(re.findall(r"^# HELP (\w+)", files.get(PRINTED, ""), re.M))
-    rows = set(re.findall(r"^\| `(cgpu_\w+)`", files.get(EXPLAINED, ""), re.M))
-    for name in sorted(printed - rows):
-        yield EXPLAINED, 0, f"{name} is not explained"
-    others = {
+    of_dra = {
         name
         for path, text in files.items()
-        if path.startswith("cgpu-dra/src/")
+        if path.startswith(PRINTED_BY_DRA)
         for name in METRIC.findall(text)
     }
+    printed = set(re.findall(r"^# HELP (\w+)", files.get(PRINTED, ""), re.M))
+    own = {name for name in of_dra if name.startswith("cgpu_dra_")}
+    for page, names in ((EXPLAINED, printed), (EXPLAINED_OF_DRA, own)):
+        rows = set(re.findall(r"^\| `(cgpu_\w+)`", files.get(page, ""), re.M))
+        for name in sorted(names - rows):
+            yield page, 0, f"{name} is not explained"
     for path, text in files.items():
         if not (is_document(path) or path.startswith(ASKED)):
             continue
         for line, found in found_in(METRIC, text):
-            if found.group(0) not in printed | others:
+            if found.group(0) not in printed | of_dra:
                 yield path, line, f"nothing prints {found.group(0)}"
 
 
