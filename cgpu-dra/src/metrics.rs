@@ -120,7 +120,7 @@ impl ClaimUses {
 const CALLS: [(&str, &str); 3] = [
     (
         "cgpu_dra_calls_total",
-        "ClaimUses that the kubelet wanted prepared or unprepared.",
+        "Claims that the kubelet wanted prepared or unprepared.",
     ),
     (
         "cgpu_dra_calls_failed_total",
@@ -135,10 +135,7 @@ const CALLS: [(&str, &str); 3] = [
 /// The page of text.
 pub fn page(figures: &Figures, claims: &ClaimUses, lost: usize, calls: &Calls) -> String {
     let mut page = MetricsPage::of(figures, &|key| claims.labels(key));
-    page.family(
-        "cgpu_dra_claims",
-        "ClaimUses that are prepared on this node.",
-    );
+    page.family("cgpu_dra_claims", "Claims that are prepared on this node.");
     page.sample("cgpu_dra_claims", &[], claims.plans.len());
     page.family(
         "cgpu_dra_pods_known",
