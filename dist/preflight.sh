@@ -86,7 +86,7 @@ secure_boot_is_on() {
 }
 
 driver_is_fit() {
-	local branch hold driver=$host/proc/driver/nvidia/version
+	local version branch hold driver=$host/proc/driver/nvidia/version
 	if [ ! -e "$driver" ]; then
 		report warn driver "the NVIDIA driver is not loaded" \
 			"cgpu_km loads all the same, and finds the GPUs when the driver is loaded"
@@ -97,9 +97,18 @@ driver_is_fit() {
 			"install the open ones of the same branch ($pages/install.md)"
 		return
 	fi
-	branch=$(sed -n 's/.*Open Kernel Module for [^ ]*  *\([0-9]*\)\..*/\1/p' "$driver")
+	version=$(sed -n 's/.*Open Kernel Module for [^ ]*  *\([0-9]*\.[0-9]*\).*/\1/p' "$driver")
+	branch=${version%.*}
 	case $branch in
-	535 | 550 | 570 | 580 | 595) return ;;
+	535)
+		# As `oldest_minor` in cgpu_km/nvidia/version.rs.
+		reaches "$version" 535.86 ||
+			report warn driver "the NVIDIA driver is $version, and no instance is made without \
+tables for it. Those of branch 535 begin with 535.86" \
+				"install a newer release of the branch ($pages/install.md)"
+		return
+		;;
+	550 | 570 | 580 | 595) return ;;
 	esac
 	hold="s/ 580\.[0-9.]*-.*//p"
 	report warn driver "the NVIDIA driver is of branch ${branch:-unknown}, and no instance is made \
@@ -107,6 +116,16 @@ without tables for it. 535, 550, 570, 580 and 595 have tables" "install one of t
     apt install nvidia-open-580
     apt-mark hold \$(dpkg-query -W -f '\${Package} \${Version}\\n' | sed -n '$hold')
     (names in other repositories are in $pages/install.md)"
+}
+
+docker_has_cdi_off() { # docker_has_cdi_off VERSION
+	local settings=/etc/docker/daemon.json
+	# 28.2 is the first in which CDI is on by itself.
+	if reaches "$1" 28.2; then
+		grep -qs '"cdi" *: *false' "$settings"
+	else
+		! grep -qs '"cdi" *: *true' "$settings"
+	fi
 }
 
 # Things that stop no installation but may stop a container afterwards. docs/install.md has a
@@ -122,14 +141,18 @@ containers_are_fit() {
 		grep Enabled >/dev/null; then
 		report warn MIG "a GPU is in MIG mode, which was not tried" "nvidia-smi -mig 0 ends it"
 	fi
-	# 28.2 is the first in which CDI is on by itself.
+	version=$(podman --version 2>/dev/null |
+		sed -n 's/.*version v\?\([0-9]*\.[0-9]*\).*/\1/p' || :)
+	if [ -n "$version" ] && ! reaches "$version" 4.1; then
+		report warn podman "podman $version has no CDI" \
+			"give it what \`cgpuctl inst mounts\` prints, or take another engine"
+	fi
 	version=$(dockerd --version 2>/dev/null |
 		sed -n 's/.*version v\?\([0-9]*\.[0-9]*\)\..*/\1/p' || :)
 	if [ -n "$version" ] && ! reaches "$version" 25.0; then
 		report warn docker "docker $version has no CDI" \
 			"give it what \`cgpuctl inst mounts\` prints"
-	elif [ -n "$version" ] && ! reaches "$version" 28.2 &&
-		! grep -qs '"cdi": *true' /etc/docker/daemon.json; then
+	elif [ -n "$version" ] && docker_has_cdi_off "$version"; then
 		report warn docker "docker $version has CDI switched off" \
 			"set $cdi in /etc/docker/daemon.json, and restart docker, which may stop containers"
 	fi

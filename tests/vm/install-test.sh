@@ -49,9 +49,11 @@ fake getenforce Enforcing
 fake nvidia-smi Enabled
 fake dockerd "Docker version 26.1.5+dfsg1, build a72d7cd"
 fake containerd "containerd github.com/containerd/containerd 1.7.24~ds1 1.7.24~ds1-6"
+fake podman "podman version 3.4.4"
 warns() { PATH=/tmp/host:$PATH /files/install.sh --dry-run --prebuilt /files/prebuilt 2>&1; }
 warns >/tmp/said
-[ "$(grep -cE 'SELinux is|in MIG|docker 26.1 has|containerd 1 has' /tmp/said)" = 4 ] &&
+told='SELinux is|in MIG|docker 26.1 has|containerd 1 has|podman 3.4 has'
+[ "$(grep -cE "$told" /tmp/said)" = 5 ] &&
 	echo "ok SELinux, MIG and engines without CDI are told"
 fake dockerd "Docker version 28.1.1, build 01f442b"
 warns >/tmp/said
@@ -61,9 +63,16 @@ fake getenforce Permissive
 fake nvidia-smi "[N/A]"
 fake dockerd "Docker version 28.2.0, build 7e9ffc6"
 fake containerd "containerd github.com/containerd/containerd/v2 v2.0.2 c507a02"
+fake podman "podman version 4.1.0"
 warns >/tmp/said
-! grep -E 'SELinux|MIG|docker|containerd' /tmp/said >&2 &&
+! grep -E 'SELinux|MIG|docker|containerd|podman' /tmp/said >&2 &&
 	echo "ok and not where nothing is in the way"
+mkdir /etc/docker
+echo '{"features": {"cdi": false}}' >/etc/docker/daemon.json
+warns >/tmp/said
+grep -q 'docker 28.2 has CDI switched off' /tmp/said &&
+	echo "ok docker from 28.2 on can have it switched off too"
+rm -r /etc/docker
 rm -r /tmp/host
 
 # Machines on which the module would not work. Each lacks nothing else.
@@ -116,6 +125,11 @@ judged 0 && alone "warning: the NVIDIA driver is of branch 615, " &&
 	[ "$(grep -e '^apt install nvidia-open-' -e '^apt-mark hold' /files/docs/install.md |
 		sed 's/^/    /' | grep -cxFf - /tmp/said)" = 2 ] &&
 	echo "ok another branch is warned of, with the pin of the document"
+machine "$open  535.54.03  Release Build"
+judged 0 && alone "warning: the NVIDIA driver is 535.54, " &&
+	echo "ok a release of 535 before 535.86 is warned of"
+machine "$open  535.86.10  Release Build"
+judged 0 && ! grep -q '^install.sh: ' /tmp/said && echo "ok and 535.86 is not"
 rm /tmp/machine/proc/driver/nvidia/version
 judged 0 && alone "warning: the NVIDIA driver is not loaded" &&
 	echo "ok a driver that is not loaded is warned of"
