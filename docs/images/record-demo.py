@@ -73,7 +73,7 @@ def colour(line):
     """The class of a line: what was typed, what the operator does, or nothing special."""
     if line.startswith("$"):
         return "typed"
-    return "full" if "set-mem" in line else "out"
+    return "full" if " inst set " in line else "out"
 
 
 def as_svg(shown):

@@ -128,7 +128,7 @@ holds infer first
 agree infer first
 holds train first
 agree train first
-operator cgpuctl inst set-mem train 24GiB
+operator cgpuctl inst set train --mem 24GiB
 go_on train first
 holds train second
 agree train second
