@@ -146,6 +146,16 @@ beside_kernel() {
 	link_folder "$base" "$root"
 }
 
+# An archive's signature that was not verified: of which file the keys are, and what to do.
+unverified() { # unverified FILE: the output of apt
+	grep -qE 'NO_PUBKEY|EXPKEYSIG|is not signed|signatures .* verified' "$1" || return 0
+	cat >&2 <<-END
+		The archive's signature was not verified: ${KEYRING:-the keyring of apt} lacks its key.
+		Install a newer debian-archive-keyring, such as Debian 13's. Or run \`make object\` on
+		another machine, copy its folder target/object, and pass it: ./install.sh --object DIR
+	END
+}
+
 # log FILE COMMAND...: runs it with its output in a file, and shows the end of that if it fails.
 log() {
 	local file=$1 rc=0
@@ -153,6 +163,7 @@ log() {
 	"$@" >"$file" 2>&1 9>&- || rc=$?
 	if [ "$rc" != 0 ]; then
 		tail -n 40 "$file" >&2
+		unverified "$file"
 		die "failed ($rc): $* (all of its output: $file)"
 	fi
 }
