@@ -113,8 +113,10 @@ INSTEAD = (
 BEFORE = (
     # The other way of two.
     ("README.md", "apt install ./target", "./uninstall.sh"),
+    # Instances get their numbers anew after those of the first screen.
+    ("README.md", "cgpuctl gpu list", "cgpuctl unload; modprobe cgpu_km"),
     # Udev's rule does this on a host.
-    ("README.md", "podman run", "cgpuctl cdi generate --to-file /run/cdi/cgpu.json"),
+    ("README.md", "podman run --rm --device cgpu.io/gpu=infer", "cgpuctl cdi generate --to-file /run/cdi/cgpu.json"),
     ("README.md", "docker run", "engine"),
     # README's last lines have removed the module.
     ("docs/cgpuctl.md", "cgpuctl gpu list", "./install.sh --prebuilt /files/prebuilt"),
@@ -149,6 +151,8 @@ BEFORE = (
     ("docs/faq.md", "podman run", "cgpuctl cdi generate --to-file /run/cdi/cgpu.json"),
     ("docs/metrics.md", "cgpuctl metrics >", "mkdir -p /var/lib/prometheus/node-exporter"),
 )
+# The command with which README has a host with cgpu.
+INSTALLED = ("README.md", "cgpuctl doctor")
 # (page, beginning of a command, why its output is another).
 OTHER_OUTPUT = (
     ("docs/cgpuctl.md", "cgpuctl inst show train --refused", "of a program that draws"),
@@ -222,11 +226,15 @@ def order():
 
 
 def every():
-    """All commands in their order. README's first screen is left out: *Use* has its lines."""
+    """All commands in their order. Those of README's first screen need a host with cgpu, and come
+    when README has one."""
     texts = pages()
-    first = texts["README.md"].partition("\n## ")[0].count("\n")
     found = [c for page, text in texts.items() for c in commands(page, text)]
-    found = [c for c in found if c.page != "README.md" or c.line > first]
+    end = texts["README.md"].partition("\n## ")[0].count("\n")
+    first = [c for c in found if c.page == "README.md" and c.line <= end]
+    found = [c for c in found if c not in first]
+    at = next(n for n, c in enumerate(found) if (c.page, c.text) == INSTALLED)
+    found[at + 1 : at + 1] = first
     return found + list(examples((TREE / HELP).read_text()))
 
 
