@@ -7,7 +7,7 @@ use crate::{
     names::{Uid, DRIVER},
     quantity,
 };
-use cgpu_client::{container::device_path, size::Bytes};
+use cgpu_client::{container::device_path, metrics::charged, size::Bytes};
 use cgpu_uapi::{state, Instance, InstanceCompute, WEIGHT_MAX};
 use k8s_openapi::{
     api::resource::v1::{AllocatedDeviceStatus, ResourceClaim},
@@ -254,8 +254,7 @@ fn conditions(
         "InstanceCreated",
         format!("instance {name} on {}", device_path(instance.id)),
     )];
-    let held =
-        instance.memory_used_bytes + instance.memory_overhead_bytes + instance.memory_managed_bytes;
+    let held = charged(instance);
     let limit = instance.memory_limit_bytes;
     let (over, reason) = if held > limit {
         (true, "LimitLowered")

@@ -4,7 +4,7 @@
 //! added.
 
 use crate::capabilities::Capabilities;
-pub use cgpu_client::{container::device_path, text::known};
+pub use cgpu_client::{container::device_path, metrics::charged, text::known};
 use cgpu_uapi as uapi;
 use serde::Serialize;
 
@@ -83,16 +83,6 @@ impl From<&uapi::Instance> for InstanceId {
     fn from(instance: &uapi::Instance) -> Self {
         Self::new(&instance.key, instance.id)
     }
-}
-
-/// Memory of an instance that counts against its limit: what `nvidia-smi` shows in the container.
-pub(crate) fn charged(i: &uapi::Instance) -> u64 {
-    let parts = [
-        i.memory_used_bytes,
-        i.memory_overhead_bytes,
-        i.memory_managed_bytes,
-    ];
-    parts.into_iter().fold(0, u64::saturating_add)
 }
 
 object! {

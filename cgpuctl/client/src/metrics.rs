@@ -55,6 +55,16 @@ pub fn limits_of(control: &dyn Control, instances: &[Instance]) -> Result<Vec<On
     Ok(all)
 }
 
+/// Memory of an instance that counts against its limit: what `nvidia-smi` shows in the container.
+pub fn charged(i: &Instance) -> u64 {
+    let parts = [
+        i.memory_used_bytes,
+        i.memory_overhead_bytes,
+        i.memory_managed_bytes,
+    ];
+    parts.into_iter().fold(0, u64::saturating_add)
+}
+
 /// The figures as a page of text.
 pub fn text_of(figures: &Figures) -> String {
     MetricsPage::of(figures, &|_| vec![]).text()
@@ -105,7 +115,9 @@ families! { GPU of Gpu;
 families! { INSTANCE of Instance;
     cgpu_instance_memory_limit_bytes: "Memory limit.",
         |i| i.memory_limit_bytes as f64;
-    cgpu_instance_memory_used_bytes: "Memory charged for the programs' objects. nvidia-smi in the container shows it with overhead and managed memory.",
+    cgpu_instance_memory_charged_bytes: "All memory that counts against the limit, as nvidia-smi in the container shows it.",
+        |i| charged(i) as f64;
+    cgpu_instance_memory_used_bytes: "Memory charged for the programs' objects alone, a part of what is charged.",
         |i| i.memory_used_bytes as f64;
     cgpu_instance_memory_overhead_bytes: "Memory charged for CUDA contexts and page tables, beside the objects.",
         |i| i.memory_overhead_bytes as f64;

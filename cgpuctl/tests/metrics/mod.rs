@@ -43,7 +43,7 @@ fn value(page: &str, family: &str, labels: &[(&str, &str)]) -> f64 {
 fn a_parser_of_prometheus_reads_the_figures() {
     let page = done(&busy_host(), "metrics");
     let read = parse_prometheus(&page).expect("Prometheus' format");
-    assert_eq!(read.families.len(), 33);
+    assert_eq!(read.families.len(), 34);
     for (name, family) in &read.families {
         assert!(!family.help.is_empty(), "{name}");
         let counter = family.family_type == PrometheusType::Counter;
@@ -59,6 +59,13 @@ fn a_parser_of_prometheus_reads_the_figures() {
         of("cgpu_instance_memory_used_bytes"),
         f64::from(10 << 10) * 1_048_576.0
     );
+    let parts = [
+        "cgpu_instance_memory_used_bytes",
+        "cgpu_instance_memory_overhead_bytes",
+        "cgpu_instance_memory_managed_bytes",
+    ];
+    let sum: f64 = parts.into_iter().map(of).sum();
+    assert_eq!(of("cgpu_instance_memory_charged_bytes"), sum);
     assert_eq!(
         of("cgpu_instance_memory_peak_bytes"),
         f64::from(12 << 10) * 1_048_576.0
