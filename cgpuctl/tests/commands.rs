@@ -219,7 +219,8 @@ fn each_command_prints_its_golden() {
         ("inst_show_gpu", "inst show train --gpu 0000:2a:00.0"),
         (
             "inst_create",
-            "inst create new --gpu 1 --mem 16GiB --weight 5 --managed deny --caps graphics,compute",
+            "inst create new --gpu 1 --mem 16GiB --weight 5 --managed deny \
+             --capabilities graphics,compute",
         ),
         (
             "inst_create_host_mem",
@@ -233,8 +234,8 @@ fn each_command_prints_its_golden() {
         ("inst_create_tenant", "inst create new --gpu 1,0 --mem 16GB"),
         (
             "inst_set",
-            "inst set train --gpu 0,1 --mem 900MiB --weight 40 --priority high --burst 500 --caps \
-             video,compute --managed charge --channels 200 --clients default --objects 20000 \
+            "inst set train --gpu 0,1 --mem 900MiB --weight 40 --priority high --burst 500 \
+             --capabilities video,compute --managed charge --channels 200 --clients default --objects 20000 \
              --events 100 --bar1 64MiB --host-mem 8GiB --files 5000 --mappings 64 \
              --exports 2000",
         ),

@@ -73,7 +73,12 @@ pub(crate) struct Terms {
     )]
     managed: ManagedMode,
     /// Sets of calls that it may make: compute, utility, graphics, video, profiling, rdma.
-    #[arg(long, value_name = "SET,…", default_value = "compute,utility")]
+    #[arg(
+        long = "capabilities",
+        alias = "caps",
+        value_name = "SET,…",
+        default_value = "compute,utility"
+    )]
     caps: Capabilities,
     /// Limit of the host's memory that the driver holds for it, on each of the GPUs. The default is
     /// proportional to the instance's share of the GPU's memory.

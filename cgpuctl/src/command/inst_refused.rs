@@ -157,7 +157,7 @@ fn block(of: &RefusedCalls) -> String {
     let wanted = of.wanted();
     if wanted != own {
         text.push_str(&format!(
-            "to allow what can be: cgpuctl inst set {name} --caps {wanted} --gpu {}\n",
+            "to allow what can be: cgpuctl inst set {name} --capabilities {wanted} --gpu {}\n",
             i.key.gpu_minor
         ));
     }

@@ -101,7 +101,7 @@ pub(super) struct SavedInstance {
     pub(super) mem: String,
     #[serde(default = "default_weight")]
     pub(super) weight: u32,
-    /// As `--caps` takes them.
+    /// As `--capabilities` takes them.
     #[serde(default = "default_caps")]
     caps: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

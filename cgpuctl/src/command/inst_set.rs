@@ -73,7 +73,7 @@ pub(super) struct Settings {
     pub(super) burst: Option<u32>,
     /// Sets of calls that it may make: compute, utility, graphics, video, profiling, rdma. Calls
     /// that are no longer allowed are refused from then on.
-    #[arg(long, value_name = "SET,…")]
+    #[arg(long = "capabilities", alias = "caps", value_name = "SET,…")]
     pub(super) caps: Option<Capabilities>,
     /// Mode of managed memory (cudaMallocManaged) that is mapped from now on.
     #[arg(long, value_name = "MODE", value_parser = managed_modes())]

@@ -7,7 +7,7 @@ use super::{
     run,
 };
 use cgpu_fake::H200;
-use cgpu_uapi::Cause;
+use cgpu_uapi::{capability, Cause, Instance};
 use cgpuctl::exit::Exit;
 use nix::errno::Errno;
 use zerocopy::IntoBytes;
@@ -73,6 +73,16 @@ fn limit_can_be_a_percentage() {
     fails(&fake, "inst create b --gpu 1 --mem 91%", Exit::Refused);
     let away = fake.fail(Op::Gpus, 0, errno(Cause::DriverMissing));
     fails(&away, "inst set-mem a 20% --gpu 1", Exit::Driver);
+}
+
+#[test]
+fn capabilities_are_called_caps_too() {
+    let fake = busy_host();
+    done(&fake, "inst create new --gpu 1 --mem 2GiB --caps video");
+    done(&fake, "inst set train --gpu 0 --caps video");
+    let is_video = |i: &&Instance| i.capabilities == capability::VIDEO;
+    let changed = fake.with(|s| s.instances.iter().filter(is_video).count());
+    assert_eq!(changed, 2);
 }
 
 #[test]
