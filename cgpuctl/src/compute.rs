@@ -4,16 +4,14 @@
 use crate::json::{object, InstanceId};
 use cgpu_uapi::{self as uapi, set, state, Mode, Period, Policy};
 
-/// How a GPU is shared, and by which mechanisms: two lines, of 80 columns at most.
+/// How a GPU is shared: a line of 80 columns at most.
 pub fn compute_line(gpu: &uapi::GpuCompute) -> String {
     format!(
-        "GPU {}: policy {} {}, period {}, {}\n       mechanisms: {}",
+        "GPU {}: policy {}, period {}, {}",
         gpu.minor,
-        gpu.policy,
         Policy::name_of(gpu.policy),
         Period::name_of(gpu.period),
         sharing(gpu),
-        mechanisms(gpu.mechanisms).join(" "),
     )
 }
 

@@ -396,7 +396,7 @@ fn whole(memory: &Option<Bytes>) -> String {
 fn room(left: &Option<(Bytes, Bytes)>) -> String {
     match left {
         Some((Bytes(0), memory)) => {
-            format!(" of {memory}, all of which is given out; lower another limit first")
+            format!(" of {memory}, all of which is allotted; lower another limit first")
         }
         Some((left, memory)) => format!(" of {memory}; take at most {}", left.argument()),
         None => "; take less".to_owned(),

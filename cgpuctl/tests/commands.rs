@@ -421,7 +421,7 @@ fn limits_add_up_to_the_gpu_exactly() {
     );
     done(&fake, "inst create b --gpu 0 --mem 2GiB");
     let full = fails(&fake, "inst create c --gpu 0 --mem 1GiB", Exit::Refused);
-    assert!(full.contains("all of which is given out"), "{full}");
+    assert!(full.contains("all of which is allotted"), "{full}");
     done(&fake, "inst create c --gpu 0 --mem 1GiB --overcommit");
     // An instance's own limit does not stand in its way.
     done(&fake, "inst set-mem a 1GiB");

@@ -89,7 +89,7 @@ const COLUMNS: [Column<IndexedGpu>; 11] = [
     column("MEMORY", Shown::Always, |(_, gpu)| {
         Bytes(gpu.memory_bytes).to_string()
     }),
-    column("GIVEN OUT", Shown::Always, |(_, gpu)| {
+    column("ALLOTTED", Shown::Always, |(_, gpu)| {
         Bytes(gpu.allotted_bytes).to_string()
     }),
     column("USED", Shown::Always, |(_, gpu)| {
@@ -102,6 +102,6 @@ const COLUMNS: [Column<IndexedGpu>; 11] = [
         format!("{} of {}", gpu.instances, gpu.max_instances)
     }),
     column("POLICY", Shown::Always, |(_, gpu)| {
-        format!("{} {}", gpu.policy, Policy::name_of(gpu.policy))
+        Policy::name_of(gpu.policy).to_owned()
     }),
 ];

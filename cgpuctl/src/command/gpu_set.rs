@@ -178,8 +178,8 @@ impl Verb for GpuSetPolicy {
                 "GPU {}: policy {}, was {}; period {}, max_instances {}, priority_percent {}, \
                  burst {} ms",
                 now.minor,
-                named(now),
-                named(was),
+                Policy::name_of(now.policy),
+                Policy::name_of(was.policy),
                 Period::name_of(now.period),
                 now.max_instances,
                 now.priority_percent,
@@ -407,10 +407,6 @@ fn report(
         warnings: warnings.clone(),
     };
     Ok(Report::new(members, text)?.warn(warnings))
-}
-
-fn named(gpu: &GpuCompute) -> String {
-    format!("{} {}", gpu.policy, Policy::name_of(gpu.policy))
 }
 
 /// How a GPU is shared.
