@@ -288,6 +288,7 @@ FAULTS = (
     one("sentences", SNAPSHOTS + "command_line__help.snap", f"  --a  It {'word ' * 26}\n", head=""),
     one("sentences", "docs/design/a.md", "* " + "word\n" * 36 + ".\n", head=""),
     one("private_words", "docs/a.md", "the\nbooks `books`\n", head=""),
+    one("private_words", "docs/a.md", "it stands in\n[this page](a.md)\n", head=""),
     one("private_words", "cgpu_km/policy/a.rs", "// A task is parked.\n"),
     one("private_words", "cgpu_km/policy/a.rs", "fn opens_the_twins_once() {}\n"),
     one("private_words", "cgpu_km/policy/a.rs", "fn a_refusal_is_made_true() {}\n"),

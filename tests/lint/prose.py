@@ -28,7 +28,7 @@ PRIVATE = {
     r"made[\s_]+true": "verified, or undone",
     r"parked": "blocked",
     r"mend(?:s|ed)?": "fix",
-    r"stands? in (?=\[)": "see",
+    r"stands?\s+in\s+(?=\[)": "see",
     r"in[\s_]+no[\s_]+table": "not on the allowlist",
     r"metered|metering": "nothing: it is gone",
 }
