@@ -15,9 +15,13 @@ OTHERS = ("SECURITY.md", "CHANGELOG.md", "docs/kubernetes.md")
 LONGEST_IN_OTHERS = 30
 # Of notes on design and tests.
 LONGEST_IN_NOTES = 35
+# A page, not such a note.
+PAGE = re.compile(r"(?:docs/)?[\w-]+\.md")
 # The output of each command in a test, that of `--help` among it.
 PRINTED = re.compile(r"cgpuctl/tests/snapshots/(?!.*\.json\.snap$).*\.snap")
 HELP = "cgpuctl/tests/snapshots/command_line__help.snap"
+# Characters of a table's cell, as it is read: without the targets of its links.
+LONGEST_CELL = 120
 # Our own words, and what a reader knows instead (docs/glossary.md). A name in code has the words of
 # one with _ between them.
 PRIVATE = {
@@ -150,8 +154,7 @@ def prose_of(path, text):
         return (), 0
     if path in OTHERS:
         return paragraphs(text), LONGEST_IN_OTHERS
-    is_page = re.fullmatch(r"(?:docs/)?[\w-]+\.md", path)
-    return paragraphs(text), LONGEST_SENTENCE if is_page else LONGEST_IN_NOTES
+    return paragraphs(text), LONGEST_SENTENCE if PAGE.fullmatch(path) else LONGEST_IN_NOTES
 
 
 def sentences(files, paths):
@@ -167,6 +170,20 @@ def sentences(files, paths):
                 count = len(sentence.split())
                 if count > longest:
                     yield path, line, f"a sentence of {count} words: {sentence[:60]}..."
+
+
+def cells(files, paths):
+    """A cell of a table in a page is short: what needs more stands below the table."""
+    for path, text in files.items():
+        if not is_document(path) or not PAGE.fullmatch(path):
+            continue
+        for line, row in enumerate(without_code(text).split("\n"), 1):
+            if not row.lstrip().startswith("|"):
+                continue
+            read = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", row)
+            longest = max(len(cell.strip()) for cell in re.split(r"(?<!\\)\|", read))
+            if longest > LONGEST_CELL:
+                yield path, line, f"a cell of {longest} characters"
 
 
 def private_words(files, paths):
@@ -234,4 +251,4 @@ def subjects(files, paths):
                 yield path, line, f"{person.group(0)!r}: a task is it"
 
 
-RULES = (links, chapters, sentences, private_words, terms, subjects)
+RULES = (links, chapters, sentences, cells, private_words, terms, subjects)
