@@ -91,6 +91,8 @@ COUNTED = "--count-instructions --limit 1800"
 LINT = (
     Step("lint finds what is planted", ["tests/lint/lint.py", "--self-test"]),
     Step("lint", ["tests/lint/lint.py"]),
+    Step("commits that say too little are found", ["tests/lint/commits.py", "--self-test"]),
+    Step("commits", ["tests/lint/commits.py"]),
     Step(
         "commands of documents that fail are found", ["tests/documents/documents.py", "--self-test"]
     ),
