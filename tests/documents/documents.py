@@ -59,7 +59,7 @@ LEFT_OUT = (
     ("docs/kubernetes.md", "curl ", "wants a cluster: `make test-kubernetes` reads the figures"),
     ("docs/kubernetes.md", "RUSTFLAGS=", "takes minutes: tests/kubernetes/node-test.sh does it"),
     ("docs/kubernetes.md", "docker ", "wants a daemon of Docker, and a registry"),
-    ("docs/kubernetes.md", "kubectl ", "wants a cluster: `make test-kubernetes` resizes a claim"),
+    ("docs/kubernetes.md", "kubectl ", "wants a cluster: lint looks who runs it (drift.py)"),
     ("docs/install.md", "make ", "README's same line has run; it is one way or the other"),
     (
         "docs/install.md",

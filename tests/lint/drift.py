@@ -33,6 +33,17 @@ READ_ON_A_HOST = re.compile(
 )
 # The folder that each list of files is for.
 FOLDERS = {"MODULE_FILES": "", "GPU_FILES": "<minor>/", "INSTANCE_FILES": "<minor>/NAME/"}
+# The page whose commands want a cluster, the tests that run them on one, and the commands that none
+# of these runs, with the reason.
+CLUSTER_PAGE = "docs/kubernetes.md"
+CLUSTER_TESTS = "tests/kubernetes/"
+NOT_RUN = {
+    "helm install": "helm renders the objects there, and kubectl makes them",
+    "helm upgrade": "the same",
+    "helm uninstall": "kubectl deletes the same objects",
+    "kubectl drain": "the test has one node",
+    "kubectl delete namespace": "the machine ends with it",
+}
 TOPS = r"(?:cgpu_km|cgpuctl|cgpu-dra|dist|docs|tests)"
 
 
@@ -166,6 +177,25 @@ def proc_files(files, paths):
             yield ABI, 0, f"an instance could have the name of the file {path}"
 
 
+def cluster_commands(files, paths):
+    """A test runs each command on a cluster that the page has: the same verb on the same object."""
+    shown = files.get(CLUSTER_PAGE, "")
+    run = "\n".join(text for path, text in files.items() if path.startswith(CLUSTER_TESTS))
+    said = set()
+    for line, found in found_in(r"(?m)^ *(kubectl|helm) (.*)$", shown):
+        bare = [word for word in found.group(2).split() if not word.startswith("-")]
+        words = [found.group(1), *bare[: 2 if found.group(1) == "kubectl" else 1]]
+        names = [name for name in NOT_RUN if " ".join(words).startswith(name)]
+        said.update(names)
+        is_run = re.search(r"(?:\s+-\S+)*\s+".join(map(re.escape, words)) + r"\b", run)
+        if not is_run and not names:
+            yield CLUSTER_PAGE, line, f"nothing in {CLUSTER_TESTS} runs {' '.join(words)}"
+        elif is_run and names:
+            yield CLUSTER_PAGE, line, f"{names[0]} is run: it should not be in NOT_RUN"
+    for name in NOT_RUN.keys() - said if shown and run else ():
+        yield CLUSTER_PAGE, 0, f"NOT_RUN has {name}, which the page has not"
+
+
 def pages_on_a_host(files, paths):
     """A message or an installed file names a page by where it is on a host, and there it is."""
     for path, text in files.items():
@@ -179,4 +209,4 @@ def pages_on_a_host(files, paths):
                 yield path, line, f"names {name}: a host has it in {INSTALLED}"
 
 
-RULES = (abi, metrics, places, commands, proc_files, pages_on_a_host)
+RULES = (abi, metrics, places, commands, proc_files, cluster_commands, pages_on_a_host)

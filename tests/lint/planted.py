@@ -57,6 +57,7 @@ SECURITY = """## What is checked, and what it stops
 * **That.**
   * Shown by: the code alone.
 """
+DRA_ROWS = "| `cgpu_dra_claims` | it |\n"
 PROC_ROWS = "| `version` | it | no |\n| `<minor>/policy` | it | yes |\n"
 CLEAN = {
     "ARCHITECTURE.md": ARCHITECTURE,
@@ -92,7 +93,7 @@ CLEAN = {
     "docs/commands.md": "`cgpuctl i list --json`\n\n    cgpuctl inst NAME\n",
     "docs/metrics.md": "| `cgpu_info` | it |\n",
     "cgpu-dra/src/metrics.rs": HEAD + 'const CLAIMS: &str = "cgpu_dra_claims";\n',
-    "docs/kubernetes.md": "| `cgpu_dra_claims` | it |\n",
+    "docs/kubernetes.md": DRA_ROWS,
     "Makefile": "# SPDX-License-Identifier: GPL-2.0\nall:\n",
     "README.md": f"| {'x' * 110} | [x](https://{'x' * 110}) |\n[a link](https://{'x' * 110})\n```\n{'x y ' * 30}\n```\n",
     "cgpuctl/src/docs.rs": DUAL_HEAD + "/// It says\n/// what it is. Where is it?\nstruct Docs;\n",
@@ -333,6 +334,19 @@ FAULTS = (
         "cgpu_km/uapi/lib.rs",
         DUAL_HEAD + 'pub const RESERVED_NAMES: [&str; 1] = ["policy"];\n',
         head="",
+    ),
+    one("cluster_commands", "docs/kubernetes.md", f"{DRA_ROWS}kubectl get pods\n", head=""),
+    *(
+        (
+            "cluster_commands",
+            "docs/kubernetes.md",
+            {
+                "docs/kubernetes.md": f"{DRA_ROWS}   kubectl --y {command} b\n",
+                "tests/kubernetes/a.sh": SCRIPT + f"kubectl --x {command} $node\n",
+            },
+        )
+        # One is run though it is listed; where another is run, those that are listed are gone.
+        for command in ("drain", "get pods")
     ),
     one("pages_on_a_host", "cgpuctl/src/a.rs", 'f("see docs/json.md");\n', head=DUAL_HEAD),
     one("pages_on_a_host", SNAPSHOTS + "command_line__help.snap", "See docs/a.md.\n", head=""),
