@@ -320,6 +320,7 @@ fn own_clients() -> impl Iterator<Item = ClientHandle> {
 }
 
 /// A client of the kernel's own for a GPU that is open, and stays so while there is the client.
+#[inline(never)] // The client would stand in the frame of `Registry::make` until it has its place.
 pub fn kernel_client(
     driver: &Driver,
     facts: &GpuFacts,

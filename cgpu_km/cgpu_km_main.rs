@@ -62,6 +62,8 @@ struct CgpuModule {
     _control: Arc<ControlDevice<control::Commands>>,
     // The ends of files are over by then; the last work of the queue may still return.
     _late: os_interface::LateQueue,
+    // The shadows are gone by then.
+    _pages: os_interface::PageQueue,
     // Last: open files and mappings use it, and all of them are gone by then.
     _scratch: os_interface::Scratch,
 }
@@ -70,6 +72,7 @@ impl Module for CgpuModule {
     fn start(parameters: Parameters) -> Result<Self> {
         let scratch = os_interface::Scratch::start()?;
         let late = os_interface::LateQueue::start()?;
+        let pages = os_interface::PageQueue::start()?;
         let registry = Registry::new(Settings {
             assumed_branch: parameters.assumed_branch,
             views: Views {
@@ -84,6 +87,7 @@ impl Module for CgpuModule {
         Ok(Self {
             _control: control,
             _late: late,
+            _pages: pages,
             _scratch: scratch,
         })
     }

@@ -71,7 +71,10 @@ pub use driver::{
         DeviceNumber, //
     },
     rmapi,
-    shared_page, //
+    shared_page::{
+        self,
+        PageQueue, //
+    }, //
 };
 pub use files::{
     held::HeldFile,

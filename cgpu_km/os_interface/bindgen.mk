@@ -5,6 +5,7 @@
 # not include, and the functions of the shims, so that no prototype is written twice. Types that
 # both know are taken from `kernel::bindings`.
 cgpu-extra-types := cgpu_.*
+cgpu-extra-types += nvidia_.*
 cgpu-extra-functions := cgpu_shim_.*
 cgpu-extra-functions += kthread_use_mm
 cgpu-extra-functions += kthread_unuse_mm

@@ -16,19 +16,24 @@
 #include <linux/string.h>
 #include "fake.h"
 
-/* nv-modeset-interface.h: 72 bytes in all branches */
-struct fake_rm_ops {
+/*
+ * nv-modeset-interface.h: 72 bytes in all branches. The names are NVIDIA's: with CONFIG_CFI they
+ * are part of the functions' types.
+ */
+struct nvidia_stack_s;
+
+typedef struct {
 	const char *version_string;
 	struct { u8 allow_write_combining; } system_info;
-	int (*alloc_stack)(void **sp);
-	void (*free_stack)(void *sp);
+	int (*alloc_stack)(struct nvidia_stack_s **sp);
+	void (*free_stack)(struct nvidia_stack_s *sp);
 	u32 (*enumerate_gpus)(void *info);
-	int (*open_gpu)(u32 gpu_id, void *sp);
-	void (*close_gpu)(u32 gpu_id, void *sp);
-	void (*op)(void *sp, void *cmd);
+	int (*open_gpu)(u32 gpu_id, struct nvidia_stack_s *sp);
+	void (*close_gpu)(u32 gpu_id, struct nvidia_stack_s *sp);
+	void (*op)(struct nvidia_stack_s *sp, void *cmd);
 	int (*set_callbacks)(const void *callbacks);
-};
-static_assert(sizeof(struct fake_rm_ops) == 72);
+} nvidia_modeset_rm_ops_t;
+static_assert(sizeof(nvidia_modeset_rm_ops_t) == 72);
 
 /* nv-kernel-rmapi-ops.h: 72 bytes since 580 */
 struct fake_rm_call {
@@ -58,13 +63,13 @@ MODULE_PARM_DESC(kernel_rmapi, "there is an interface for other kernel modules")
 static const struct fake_sec kernel_sec = { .admin = true, .kernel = true };
 
 /* The stack of an operation: none on x86-64 (osapi.h, os_alloc_stack) */
-static int alloc_stack(void **sp)
+static int alloc_stack(struct nvidia_stack_s **sp)
 {
 	*sp = NULL;
 	return 0;
 }
 
-static void free_stack(void *sp)
+static void free_stack(struct nvidia_stack_s *sp)
 {
 }
 
@@ -99,7 +104,7 @@ static u32 alloc(struct nvos64 *p)
 	return status;
 }
 
-static void op(void *sp, void *cmd)
+static void op(struct nvidia_stack_s *sp, void *cmd)
 {
 	struct fake_rm_call *call = cmd;
 	struct fake_call log = {};
@@ -140,10 +145,10 @@ static void op(void *sp, void *cmd)
 	}
 }
 
-int nvidia_get_rm_ops(struct fake_rm_ops *ops);
-int nvidia_get_rm_ops(struct fake_rm_ops *ops)
+u32 nvidia_get_rm_ops(nvidia_modeset_rm_ops_t *ops);
+u32 nvidia_get_rm_ops(nvidia_modeset_rm_ops_t *ops)
 {
-	const struct fake_rm_ops filled = {
+	const nvidia_modeset_rm_ops_t filled = {
 		.version_string = fake_version,
 		.alloc_stack = alloc_stack,
 		.free_stack = free_stack,

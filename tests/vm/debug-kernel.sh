@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # debug-kernel.sh: builds the kernel of `make test-debug` and prints its folder: KASAN, lockdep,
-# kmemleak, object and list checks, KCOV (debug-*.config says what and why), from the same source as
-# the stock kernel, with clang 19 and Debian's rustc. It takes about ten minutes of two cores once
-# and is kept under ~/.cache/cgpu by the hash of this script, the configuration and the kernel's
-# version.
+# kmemleak, object and list checks, CFI, KCOV (debug-*.config says what and why), from the same
+# source as the stock kernel, with clang 19 and Debian's rustc. It takes about ten minutes of two
+# cores once and is kept under ~/.cache/cgpu by the hash of this script, the configuration and the
+# kernel's version.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -63,7 +63,7 @@ for option in RUST MODULES KASAN PROVE_LOCKING DEBUG_ATOMIC_SLEEP DEBUG_KMEMLEAK
 	DEVTMPFS SERIAL_8250_CONSOLE CGROUP_BPF CGROUP_DEVICE USER_NS PID_NS IO_URING EPOLL MULTIUSER \
 	TMPFS IA32_EMULATION USERFAULTFD CROSS_MEMORY_ATTACH DMA_SHARED_BUFFER FAILSLAB \
 	FAIL_PAGE_ALLOC FAULT_INJECTION_DEBUG_FS \
-	FAULT_INJECTION_STACKTRACE_FILTER FAULT_INJECTION_USERCOPY INET X86_PAT CGROUP_FREEZER; do
+	FAULT_INJECTION_STACKTRACE_FILTER FAULT_INJECTION_USERCOPY INET X86_PAT CGROUP_FREEZER CFI; do
 	grep -q "^CONFIG_$option=y" "$work/out/.config" || die "the configuration lost CONFIG_$option"
 done
 

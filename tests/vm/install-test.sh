@@ -192,7 +192,7 @@ refused /files/install.sh && echo "ok no headers"
 mkdir -p /tmp/host /tmp/kdir
 fake gcc 11
 touch /tmp/kdir/Makefile
-printf 'CONFIG_GCC_VERSION=120300\nCONFIG_CC_VERSION_TEXT="%s (Ubuntu) 12.3.0"\nCONFIG_CFI=y\n' \
+printf 'CONFIG_GCC_VERSION=120300\nCONFIG_CC_VERSION_TEXT="%s (Ubuntu) 12.3.0"\n' \
 	x86_64-linux-gnu-gcc-12 >/tmp/kdir/.config
 ! PATH=/tmp/host:$PATH /files/install.sh --dry-run --kdir /tmp/kdir >/tmp/said 2>&1
 grep -q 'no x86_64-linux-gnu-gcc-12, .* apt install gcc-12)' /tmp/said &&

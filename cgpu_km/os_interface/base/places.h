@@ -8,6 +8,7 @@
 #define CGPU_PLACES_H
 
 #include <linux/build_bug.h>
+#include <linux/compiler_types.h>
 #include <linux/types.h>
 
 #define CGPU_PLACE(name, words) \
@@ -16,12 +17,19 @@
 	}
 #define CGPU_FITS(structure, place) static_assert(sizeof(structure) <= sizeof(struct place))
 
+/*
+ * Of a function of C that calls one of Rust's by its address. A kernel with CONFIG_CFI looks at the
+ * type of a function before such a call, and Rust's in the shipped object have none. So it is C
+ * that the kernel and the driver call.
+ */
+#define CGPU_CALLS_RUST __nocfi
+
 CGPU_PLACE(cgpu_semaphore, 20);
 CGPU_PLACE(cgpu_completion, 20);
 CGPU_PLACE(cgpu_rt_mutex, 24);
 CGPU_PLACE(cgpu_rw_semaphore, 32);
-CGPU_PLACE(cgpu_delayed_work, 32);
-CGPU_PLACE(cgpu_task_work, 2);
+CGPU_PLACE(cgpu_page_work, 32);
+CGPU_PLACE(cgpu_task_work, 3);
 CGPU_PLACE(cgpu_late_ends, 24);
 CGPU_PLACE(cgpu_late_end, 2);
 CGPU_PLACE(cgpu_file_operations, 40);

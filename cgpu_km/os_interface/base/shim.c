@@ -7,16 +7,12 @@
 #include <linux/fdtable.h>
 #include <linux/huge_mm.h>
 #include <linux/kprobes.h>
+#include <linux/kthread.h>
 #include <linux/pci.h>
 #include <linux/sched/mm.h>
 #include <linux/uaccess.h>
 #ifdef CONFIG_X86_KERNEL_IBT
 #include <asm/ibt.h>
-#endif
-
-/* The driver's functions and the kernel's callbacks are called by Rust types of their own. */
-#if defined(CONFIG_CFI) || defined(CONFIG_CFI_CLANG)
-#error "cgpu_km does not run on a kernel that checks the types of indirect calls (CONFIG_CFI)"
 #endif
 
 const struct cred *cgpu_shim_get_cred(const struct cred *cred)
@@ -228,7 +224,7 @@ int cgpu_shim_show_page(struct vm_area_struct *vma, struct page *page)
  * The caller holds the file. For calls that look a number up alone: one that installed a descriptor
  * would lose it. The table has a reference that nobody puts: a task that dies in the driver drops
  * its own, and must not free what is on its stack. */
-void cgpu_shim_with_file(struct file *file, void (*work)(void *), void *data)
+CGPU_CALLS_RUST void cgpu_shim_with_file(struct file *file, void (*work)(void *), void *data)
 {
 	struct files_struct own = { .fdt = &own.fdtab };
 	struct files_struct *theirs;
@@ -435,15 +431,18 @@ void cgpu_shim_copy(void *to, const void *from, size_t count)
 	memcpy(to, from, count);
 }
 
-CGPU_FITS(struct delayed_work, cgpu_delayed_work);
-void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function)
+CGPU_CALLS_RUST static int run_thread(void *place)
 {
-	INIT_DELAYED_WORK(work, function);
+	struct cgpu_thread *thread = place;
+
+	return thread->run(thread);
 }
 
-void cgpu_shim_queue_delayed_work(struct delayed_work *work, unsigned int milliseconds)
+/* A thread NAME/NUMBER, which does not run yet. */
+struct task_struct *cgpu_shim_new_thread(struct cgpu_thread *thread, const char *name,
+					 unsigned int number)
 {
-	queue_delayed_work(system_dfl_wq, work, msecs_to_jiffies(milliseconds));
+	return kthread_create(run_thread, thread, "%s/%u", name, number);
 }
 
 /* pid_by_vnr: the opposite of pid_vnr(); 0 where nobody has the number. */
@@ -518,8 +517,8 @@ static pmd_t *find_pmd(struct mm_struct *mm, unsigned long address)
  * Calls each for the entries of a range, until that does not return 0. It neither sleeps nor takes
  * memory, as apply_to_page_range() may: where there is no page table, there is no page.
  */
-void cgpu_shim_each_entry(struct mm_struct *mm, unsigned long start, unsigned long end,
-			  pte_fn_t each, void *data)
+CGPU_CALLS_RUST void cgpu_shim_each_entry(struct mm_struct *mm, unsigned long start,
+					  unsigned long end, pte_fn_t each, void *data)
 {
 	unsigned long next;
 

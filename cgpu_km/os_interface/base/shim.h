@@ -33,6 +33,11 @@ struct cgpu_fault {
 	unsigned int flags;
 };
 
+/* The start of what a thread is given, and its function, which is called with it. */
+struct cgpu_thread {
+	int (*run)(struct cgpu_thread *thread);
+};
+
 const struct cred *cgpu_shim_get_cred(const struct cred *cred);
 const struct cred *cgpu_shim_override_creds(const struct cred *cred);
 void cgpu_shim_revert_creds(const struct cred *cred);
@@ -91,8 +96,8 @@ void *cgpu_shim_find_function(const char *name, struct module *owner);
 void *cgpu_shim_page_address(struct page *page);
 int cgpu_shim_put_word(unsigned long address, u32 word);
 void cgpu_shim_copy(void *to, const void *from, size_t count);
-void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function);
-void cgpu_shim_queue_delayed_work(struct delayed_work *work, unsigned int milliseconds);
+struct task_struct *cgpu_shim_new_thread(struct cgpu_thread *thread, const char *name,
+					 unsigned int number);
 pte_t *cgpu_shim_lock_entry(struct vm_fault *vmf, spinlock_t **lock);
 void cgpu_shim_unlock_entry(spinlock_t *lock);
 void cgpu_shim_each_entry(struct mm_struct *mm, unsigned long start, unsigned long end,

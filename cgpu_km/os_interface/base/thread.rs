@@ -30,10 +30,21 @@ pub trait ThreadTask: Send + Sync + 'static {
 ///
 /// # Invariants
 ///
-/// The pointer is a thread that runs [`main`], and we hold a reference of its `task_struct`.
+/// The pointer is a thread that runs [`main`] with `given`, and we hold a reference of its
+/// `task_struct`.
 pub struct Thread<T: ThreadTask> {
     task: Arc<T>,
     thread: NonNull<bindings::task_struct>,
+    /// Left to the thread, which takes it when it runs.
+    given: *mut ThreadStart<T>,
+}
+
+/// The start of a thread, which is given to it.
+#[repr(C)]
+struct ThreadStart<T: ThreadTask> {
+    /// First, so that a pointer to it is one to the whole.
+    head: extra::cgpu_thread,
+    task: Arc<T>,
 }
 
 // SAFETY: The thread is only stopped and put through this pointer, by the one who drops this.
@@ -41,10 +52,10 @@ unsafe impl<T: ThreadTask> Send for Thread<T> {}
 // SAFETY: A shared reference gives the task alone, and a [`ThreadTask`] is `Sync`.
 unsafe impl<T: ThreadTask> Sync for Thread<T> {}
 
-unsafe extern "C" fn main<T: ThreadTask>(data: *mut c_void) -> c_int {
-    // SAFETY: `Thread::start` made this pointer from an `Arc` that it left to the thread.
-    let task = unsafe { Arc::from_raw(data.cast::<T>().cast_const()) };
-    task.run();
+unsafe extern "C" fn main<T: ThreadTask>(given: *mut extra::cgpu_thread) -> c_int {
+    // SAFETY: `Thread::start` left the thread the box that this is the first field of.
+    let given = unsafe { KBox::from_raw(given.cast::<ThreadStart<T>>()) };
+    given.task.run();
     0
 }
 
@@ -60,22 +71,22 @@ pub enum ThreadPriority {
 impl<T: ThreadTask> Thread<T> {
     /// Starts the thread `NAME/NUMBER`.
     pub fn start(name: &CStr, number: u32, priority: ThreadPriority, task: Arc<T>) -> Result<Self> {
-        let data = Arc::into_raw(task.clone());
-        // SAFETY: `main` takes what `data` is; the format takes a string and an `unsigned int`.
+        let head = extra::cgpu_thread {
+            run: Some(main::<T>),
+        };
+        let given = ThreadStart {
+            head,
+            task: task.clone(),
+        };
+        let given = KBox::into_raw(KBox::new(given, GFP_KERNEL)?);
+        // SAFETY: `main` takes what it is given; the name is a string.
         let thread = from_err_ptr(unsafe {
-            bindings::kthread_create_on_node(
-                Some(main::<T>),
-                data.cast_mut().cast(),
-                bindings::NUMA_NO_NODE,
-                c"%s/%u".as_char_ptr(),
-                name.as_char_ptr(),
-                number,
-            )
+            extra::cgpu_shim_new_thread(given.cast(), name.as_char_ptr(), number)
         })
         .and_then(|thread| NonNull::new(thread).ok_or(ENOMEM))
         .inspect_err(|_| {
-            // SAFETY: No thread was made that could have taken the reference.
-            drop(unsafe { Arc::from_raw(data) })
+            // SAFETY: No thread was made that could have taken the box.
+            drop(unsafe { KBox::from_raw(given) })
         })?;
         // The thread ends by itself when it is told to; our own reference keeps `kthread_stop`
         // valid after that.
@@ -88,7 +99,11 @@ impl<T: ThreadTask> Thread<T> {
         // SAFETY: The reference keeps the task valid.
         unsafe { bindings::wake_up_process(thread.as_ptr()) };
         // INVARIANT: The reference was taken above.
-        Ok(Self { task, thread })
+        Ok(Self {
+            task,
+            thread,
+            given,
+        })
     }
 
     /// Its work.
@@ -104,9 +119,9 @@ impl<T: ThreadTask> Drop for Thread<T> {
         let exit = unsafe { bindings::kthread_stop(self.thread.as_ptr()) };
         if exit != 0 {
             // `main` returns 0, so this is the kernel's `EINTR` for a thread that was stopped
-            // before it ran at all: it never took the reference that `start` left to it.
-            // SAFETY: That reference came from `Arc::into_raw` of this very `Arc`.
-            drop(unsafe { Arc::from_raw(Arc::as_ptr(&self.task)) });
+            // before it ran at all: it never took the box that `start` left to it.
+            // SAFETY: That box came from `KBox::into_raw`, and nobody else has it.
+            drop(unsafe { KBox::from_raw(self.given) });
         }
         // SAFETY: The reference was ours.
         unsafe { bindings::put_task_struct(self.thread.as_ptr()) };

@@ -326,14 +326,17 @@ impl<'a> PageFault<'a> {
         self.vma().seen().file
     }
 
-    /// Has a handler serve it.
+    /// Has the driver serve it, by its own operations. `VM_FAULT_SIGBUS`: they have no handler.
     ///
     /// # Safety
     ///
-    /// The handler is one for this mapping.
-    pub(in crate::os_interface) unsafe fn serve(self, by: FaultHandler) -> bindings::vm_fault_t {
+    /// The operations are those that the driver gave this mapping.
+    pub(in crate::os_interface) unsafe fn serve(
+        self,
+        by: *const bindings::vm_operations_struct,
+    ) -> bindings::vm_fault_t {
         // SAFETY: The fault is valid by the type's invariant; see this function's contract.
-        unsafe { by(self.as_ptr()) }
+        unsafe { extra::cgpu_shim_driver_fault(by, self.as_ptr()) }
     }
 
     /// Gives up the lock under which it is served. Its handler returns `VM_FAULT_RETRY` then, and

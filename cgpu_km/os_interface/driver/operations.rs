@@ -1,40 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The functions of the driver's interface for other kernel modules, and one call of it.
 
-use crate::nvidia::{
-    nvos::nvos33,
-    rmapi, //
+use crate::{
+    nvidia::{
+        nvos::nvos33,
+        rmapi, //
+    },
+    os_interface::base::extra, //
 };
 use core::{
-    marker::PhantomData,
     mem::offset_of,
-    ptr::null_mut, //
+    ptr::{
+        null_mut,
+        NonNull, //
+    }, //
 };
 use kernel::prelude::*;
 
-/// `nvidia_modeset_rm_ops_t` (nv-modeset-interface.h), the same in all branches but for arguments
-/// of functions that are not called here.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct RmOperations {
-    pub(super) version_string: *const c_char,
-    allow_write_combining: u8,
-    alloc_stack: Option<unsafe extern "C" fn(*mut *mut c_void) -> c_int>,
-    free_stack: Option<unsafe extern "C" fn(*mut c_void)>,
-    enumerate_gpus: *const c_void,
-    open_gpu: *const c_void,
-    close_gpu: *const c_void,
-    op: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
-    set_callbacks: *const c_void,
-}
+/// The driver's functions, which C calls by their types (`driver/shim.h`).
+///
+/// # Invariants
+///
+/// A driver has filled them in.
+pub(super) struct RmOperations(extra::nvidia_modeset_rm_ops_t);
 
 const _: () = {
+    use extra::nvidia_modeset_rm_ops_t as RmOps;
     use rmapi::operations;
-    assert!(size_of::<RmOperations>() == operations::SIZE);
-    assert!(offset_of!(RmOperations, version_string) == operations::VERSION_STRING.offset());
-    assert!(offset_of!(RmOperations, alloc_stack) == operations::ALLOC_STACK.offset());
-    assert!(offset_of!(RmOperations, free_stack) == operations::FREE_STACK.offset());
-    assert!(offset_of!(RmOperations, op) == operations::OP.offset());
+    assert!(size_of::<RmOps>() == operations::SIZE);
+    assert!(offset_of!(RmOps, version_string) == operations::VERSION_STRING.offset());
+    assert!(offset_of!(RmOps, alloc_stack) == operations::ALLOC_STACK.offset());
+    assert!(offset_of!(RmOps, free_stack) == operations::FREE_STACK.offset());
+    assert!(offset_of!(RmOps, op) == operations::OP.offset());
 };
 
 /// Bytes that the driver takes for a struct of its own.
@@ -42,32 +39,36 @@ const _: () = {
 pub(super) struct Aligned<const N: usize>(pub(super) [u8; N]);
 
 impl RmOperations {
+    /// Asks a driver of this version. `None`: it is of another one.
+    ///
+    /// # Safety
+    ///
+    /// `get` is a driver's `nvidia_get_rm_ops()`.
+    pub(super) unsafe fn get(get: NonNull<c_void>, version: &CStr) -> Option<Self> {
+        let mut operations: extra::nvidia_modeset_rm_ops_t = pin_init::zeroed();
+        operations.version_string = version.as_char_ptr();
+        // SAFETY: It reads the version and fills in the table, whose size is that of all branches.
+        let status = unsafe { extra::cgpu_shim_driver_interface(get.as_ptr(), &mut operations) };
+        // INVARIANT: It did so, with functions of its own.
+        (status == 0).then_some(Self(operations))
+    }
+
     /// A stack for calls.
     ///
     /// # Safety
     ///
-    /// A driver has filled in the table, and stays for as long as that is borrowed.
+    /// The driver stays for as long as this is borrowed.
     pub(super) unsafe fn stack(&self) -> Result<Stack<'_>> {
-        let Self {
-            alloc_stack: Some(alloc_stack),
-            free_stack: Some(free_stack),
-            op: Some(op),
-            ..
-        } = *self
-        else {
-            return Err(ENODEV);
-        };
         let mut place = null_mut();
-        // SAFETY: The driver's function, by the contract; the place is there.
-        if unsafe { alloc_stack(&raw mut place) } != 0 {
+        // SAFETY: The driver's functions, by the invariant; the place is there.
+        let status = unsafe { extra::cgpu_shim_driver_stack(&self.0, &raw mut place) };
+        if status != 0 {
             return Err(ENOMEM);
         }
-        // INVARIANT: They are functions of one driver, and it has just given the stack.
+        // INVARIANT: The driver has just given the stack.
         Ok(Stack {
             place,
-            op,
-            free_stack,
-            _driver: PhantomData,
+            operations: self,
         })
     }
 }
@@ -76,13 +77,10 @@ impl RmOperations {
 ///
 /// # Invariants
 ///
-/// The functions are of one driver, which is there for as long as the table is borrowed, and the
-/// stack is theirs.
+/// The driver is there for as long as its functions are borrowed, and the stack is theirs.
 pub(super) struct Stack<'a> {
-    place: *mut c_void,
-    op: unsafe extern "C" fn(*mut c_void, *mut c_void),
-    free_stack: unsafe extern "C" fn(*mut c_void),
-    _driver: PhantomData<&'a RmOperations>,
+    place: *mut extra::nvidia_stack_s,
+    operations: &'a RmOperations,
 }
 
 impl Stack<'_> {
@@ -98,10 +96,11 @@ impl Stack<'_> {
         let place = rmapi::ARGUMENT..end;
         let room = request.0.get_mut(place.clone()).ok_or(EINVAL)?;
         room.copy_from_slice(argument);
+        let (operations, made) = (&raw const self.operations.0, request.0.as_mut_ptr());
         // SAFETY: The driver's function, on its own stack, by the invariant. The request is as
         // large as in any branch, and `argument` is one that the caller may hand to the driver. It
         // may sleep here.
-        unsafe { (self.op)(self.place, request.0.as_mut_ptr().cast()) };
+        unsafe { extra::cgpu_shim_driver_call(operations, self.place, made.cast()) };
         argument.copy_from_slice(request.0.get(place).ok_or(EINVAL)?);
         Ok(())
     }
@@ -110,7 +109,7 @@ impl Stack<'_> {
 impl Drop for Stack<'_> {
     fn drop(&mut self) {
         // SAFETY: By the invariant the driver gave it, and nothing uses it any more.
-        unsafe { (self.free_stack)(self.place) };
+        unsafe { extra::cgpu_shim_drop_driver_stack(&self.operations.0, self.place) };
     }
 }
 

@@ -85,7 +85,10 @@ use crate::{
     },
     store::List, //
 };
-use core::ptr::null_mut;
+use core::ptr::{
+    null_mut,
+    NonNull, //
+};
 use kernel::{
     alloc::KVVec,
     prelude::*,
@@ -191,20 +194,9 @@ impl KernelClient {
         let name = c"nvidia_get_rm_ops".as_char_ptr();
         // SAFETY: The open file holds its module; the name is a string.
         let found = unsafe { extra::cgpu_shim_find_function(name, owner) };
-        if found.is_null() {
-            return Err(Missing::Function);
-        }
-        // SAFETY: The driver has this one function of that name, with this signature in all
-        // branches.
-        let get: unsafe extern "C" fn(*mut RmOperations) -> c_int =
-            unsafe { core::mem::transmute(found) };
-        // SAFETY: Null pointers and no functions, which zeros are.
-        let mut operations: RmOperations = unsafe { core::mem::zeroed() };
-        operations.version_string = version.as_char_ptr();
-        // SAFETY: It reads the version and fills in the table, whose size is that of all branches.
-        if unsafe { get(&raw mut operations) } != 0 {
-            return Err(Missing::Version);
-        }
+        let get = NonNull::new(found).ok_or(Missing::Function)?;
+        // SAFETY: The driver has this one function of that name.
+        let operations = unsafe { RmOperations::get(get, version) }.ok_or(Missing::Version)?;
         // INVARIANT: The function lies in the module that `gpu` is a file of, and told its own.
         let mut this = Self {
             operations,

@@ -20,7 +20,10 @@ use core::{
 };
 use kernel::{
     bindings,
-    error::from_err_ptr,
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
     page::{
         Page,
         PAGE_SIZE, //
@@ -156,6 +159,26 @@ pub trait Refresh: Send + Sync + 'static {
     fn refresh(&self, page: &ShownPage) -> Result;
 }
 
+/// The queue in which the shadows of all tenants are made anew. While the module is loaded there is
+/// one.
+pub struct PageQueue(());
+
+impl PageQueue {
+    /// Starts it, once.
+    pub fn start() -> Result<Self> {
+        // SAFETY: It is called when the module is loaded, before there is a shadow.
+        to_result(unsafe { extra::cgpu_shim_start_pages() })?;
+        Ok(Self(()))
+    }
+}
+
+impl Drop for PageQueue {
+    fn drop(&mut self) {
+        // SAFETY: It was started, and no shadow is left when the module goes.
+        unsafe { extra::cgpu_shim_stop_pages() };
+    }
+}
+
 /// A page of ours and what is to stand in it.
 pub struct Shadow<R: Refresh>(Pin<KBox<ShadowInner<R>>>);
 
@@ -164,7 +187,7 @@ pub struct Shadow<R: Refresh>(Pin<KBox<ShadowInner<R>>>);
 struct ShadowInner<R: Refresh> {
     /// First, so that a pointer to it is one to all.
     #[pin]
-    work: Opaque<extra::cgpu_delayed_work>,
+    work: Opaque<extra::cgpu_page_work>,
     page: ShownPage,
     content: R,
 }
@@ -182,9 +205,9 @@ impl<R: Refresh> Shadow<R> {
         content.refresh(&page)?;
         let inner = KBox::pin_init(
             try_pin_init!(ShadowInner {
-                work <- Opaque::ffi_init(|slot: *mut extra::cgpu_delayed_work| {
+                work <- Opaque::ffi_init(|slot: *mut extra::cgpu_page_work| {
                     // SAFETY: `slot` is a valid, pinned place; `run` is for what it is in.
-                    unsafe { extra::cgpu_shim_delayed_work_init(slot.cast(), Some(run::<R>)) };
+                    unsafe { extra::cgpu_shim_init_page_work(slot, Some(run::<R>)) };
                 }),
                 page,
                 content,
@@ -204,13 +227,13 @@ impl<R: Refresh> Shadow<R> {
 impl<R: Refresh> ShadowInner<R> {
     fn again(&self) {
         // SAFETY: The work was initialized, and stays where it is until `drop` has ended it.
-        unsafe { extra::cgpu_shim_queue_delayed_work(self.work.get().cast(), PERIOD_MS) };
+        unsafe { extra::cgpu_shim_queue_page_work(self.work.get(), PERIOD_MS) };
     }
 }
 
-unsafe extern "C" fn run<R: Refresh>(work: *mut bindings::work_struct) {
-    // SAFETY: The work is the beginning of a delayed work, and that of an `ShadowInner` of this
-    // type, which is there until `drop` has waited for the end of this.
+unsafe extern "C" fn run<R: Refresh>(work: *mut extra::cgpu_page_work) {
+    // SAFETY: The work is the beginning of a `ShadowInner` of this type, which is there until
+    // `drop` has waited for the end of this.
     let inner = unsafe { &*work.cast_const().cast::<ShadowInner<R>>() };
     // Without memory for it, the page stays as it is until the next time.
     let _ = inner.content.refresh(&inner.page);
@@ -221,6 +244,6 @@ impl<R: Refresh> Drop for Shadow<R> {
     fn drop(&mut self) {
         // Also where it puts itself into the queue again. What is still mapped keeps the page.
         // SAFETY: The work was initialized; a task that drops a shadow may sleep.
-        unsafe { bindings::cancel_delayed_work_sync(self.0.work.get().cast()) };
+        unsafe { extra::cgpu_shim_end_page_work(self.0.work.get()) };
     }
 }

@@ -8,10 +8,7 @@
 
 use crate::os_interface::base::{
     extra,
-    vma::{
-        FaultHandler,
-        LockedVma, //
-    }, //
+    vma::LockedVma, //
 };
 use kernel::{
     bindings,
@@ -83,12 +80,6 @@ impl VmTable {
 
     fn is_for(&self, original: *const bindings::vm_operations_struct, guard: Guard) -> bool {
         self.original == original && self.guard == guard
-    }
-
-    /// The driver's handler of faults.
-    pub(in crate::os_interface) fn original_fault(&self) -> Option<FaultHandler> {
-        // SAFETY: By the type's invariant; a task with this table has a file of the driver open.
-        unsafe { extra::cgpu_shim_fault_handler(self.original) }
     }
 
     /// Tells the driver of a copy of a mapping.

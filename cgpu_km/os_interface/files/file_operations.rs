@@ -143,10 +143,10 @@ pub(in crate::os_interface) unsafe fn open_endpoint<E: Endpoint>(
     let session = KBox::into_raw(KBox::write(place, session));
     // SAFETY: The box is there, and has the operations as its first field.
     let table = unsafe { (*session).operations.as_mut_ptr() };
-    // SAFETY: A place for them; the driver's file is open.
+    // SAFETY: A place for them, and static functions; the driver's file is open.
     unsafe {
         let real = (*session).backing.as_ptr();
-        extra::cgpu_shim_file_operations(table, real, &callbacks::<E>(), shows);
+        extra::cgpu_shim_file_operations(table, real, const { &callbacks::<E>() }, shows);
     }
     // INVARIANT: The box is leaked to the file until `release`.
     opening.set_operations(table.cast());

@@ -39,7 +39,7 @@ void cgpu_shim_late_stop(void)
 	destroy_workqueue(queue);
 }
 
-static void run_all(struct work_struct *work)
+CGPU_CALLS_RUST static void run_all(struct work_struct *work)
 {
 	struct ends *ends = container_of(work, struct ends, work);
 	struct end *end, *next;

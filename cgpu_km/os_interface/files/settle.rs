@@ -68,7 +68,7 @@ pub(super) unsafe fn settle_later<E: Endpoint>(
     })
 }
 
-unsafe extern "C" fn run<E: Endpoint>(head: *mut bindings::callback_head) {
+unsafe extern "C" fn run<E: Endpoint>(head: *mut extra::cgpu_task_work) {
     // SAFETY: `settle_later` gave the task the box that this is the first field of.
     let settlement = unsafe { KBox::from_raw(head.cast::<Settlement>()) };
     let file = settlement.file.as_non_null();

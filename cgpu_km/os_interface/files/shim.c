@@ -14,15 +14,40 @@
 #include <linux/spinlock.h>
 #include <linux/task_work.h>
 
-/* Operations of one file, and what is called for its mappings. */
+/* Operations of one file, and Rust's functions for it. */
 struct operations {
 	struct file_operations table;	/* first: f_op points here */
-	int (*entered)(struct file *file, struct vm_area_struct *vma);
+	const struct cgpu_file_callbacks *ours;
 };
 
-static const struct operations *of(const struct file *file)
+static const struct cgpu_file_callbacks *of(const struct file *file)
 {
-	return container_of(file->f_op, struct operations, table);
+	return container_of(file->f_op, struct operations, table)->ours;
+}
+
+CGPU_CALLS_RUST static int release_file(struct inode *inode, struct file *file)
+{
+	return of(file)->release(inode, file);
+}
+
+CGPU_CALLS_RUST static long call_file(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	return of(file)->ioctl(file, cmd, arg);
+}
+
+CGPU_CALLS_RUST static long compat_call_file(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	return of(file)->compat_ioctl(file, cmd, arg);
+}
+
+CGPU_CALLS_RUST static int map_file(struct file *file, struct vm_area_struct *vma)
+{
+	return of(file)->mmap(file, vma);
+}
+
+CGPU_CALLS_RUST static __poll_t poll_file(struct file *file, struct poll_table_struct *table)
+{
+	return of(file)->poll(file, table);
 }
 
 /* Memory that the driver is about to pin, for as long as a task's call lasts. */
@@ -61,7 +86,7 @@ static bool is_pinned(const struct vm_area_struct *vma)
 }
 
 /* Has what the kernel has entered made, if it may be there. */
-static int make(struct file *file, struct vm_area_struct *vma)
+CGPU_CALLS_RUST static int make(struct file *file, struct vm_area_struct *vma)
 {
 	/* As the driver's mmap where a page cannot be put in. */
 	return is_pinned(vma) ? -EAGAIN : of(file)->entered(file, vma);
@@ -238,8 +263,8 @@ static int no_lock(struct file *file, int command, struct file_lock *lock)
  * addresses. None is made there meanwhile: who makes one has the lock of the address space, and
  * sees the range, or is seen here.
  */
-void cgpu_shim_while_pinned(unsigned long start, unsigned long end, void (*work)(void *),
-			    void *data)
+CGPU_CALLS_RUST void cgpu_shim_while_pinned(unsigned long start, unsigned long end,
+					    void (*work)(void *), void *data)
 {
 	struct pinned_range range = { .mm = current->mm, .start = start, .end = end };
 	struct pinned_ranges *pinned = pinned_in(range.mm);
@@ -276,18 +301,18 @@ void cgpu_shim_file_operations(struct cgpu_file_operations *place, const struct 
 	*operations = (struct operations) {
 		.table = {
 			.owner = THIS_MODULE,
-			.release = ours->release,
+			.release = release_file,
 			.lock = no_lock,
 			.flock = no_lock,
 		},
-		.entered = ours->entered,
+		.ours = ours,
 	};
 	if (theirs->unlocked_ioctl)
-		table->unlocked_ioctl = ours->ioctl;
+		table->unlocked_ioctl = call_file;
 	if (theirs->compat_ioctl)
-		table->compat_ioctl = ours->compat_ioctl;
+		table->compat_ioctl = compat_call_file;
 	if (theirs->poll)
-		table->poll = ours->poll;
+		table->poll = poll_file;
 	if (theirs->mmap && shows)
 #ifdef HAS_mapped
 		table->mmap_prepare = prepare;
@@ -295,7 +320,7 @@ void cgpu_shim_file_operations(struct cgpu_file_operations *place, const struct 
 		table->mmap = map_shown;
 #endif
 	else if (theirs->mmap)
-		table->mmap = ours->mmap;
+		table->mmap = map_file;
 }
 
 void *cgpu_shim_operations(const struct file *file)
@@ -311,7 +336,7 @@ void cgpu_shim_set_file_operations(struct file *file, const void *operations)
 bool cgpu_shim_is_released_by(const struct file *file,
 			      int (*release)(struct inode *inode, struct file *file))
 {
-	return file->f_op->release == release;
+	return file->f_op->release == release_file && of(file)->release == release;
 }
 
 /* Makes a file that nobody else can see one of that inode. */
@@ -343,12 +368,26 @@ void cgpu_shim_drop_cdev(struct cdev *cdev)
 	module_put(owner);
 }
 
-/* Has the current task call work(place) before it returns to its program. */
-CGPU_FITS(struct callback_head, cgpu_task_work);
-int cgpu_shim_before_return(struct cgpu_task_work *place, void (*work)(struct callback_head *head))
-{
-	struct callback_head *head = (struct callback_head *)place;
+struct task_work {
+	struct callback_head head;
+	void (*work)(struct cgpu_task_work *place);
+};
 
-	init_task_work(head, work);
-	return task_work_add(current, head, TWA_RESUME);
+CGPU_CALLS_RUST static void do_task_work(struct callback_head *head)
+{
+	struct task_work *task_work = container_of(head, struct task_work, head);
+
+	task_work->work((struct cgpu_task_work *)task_work);
+}
+
+/* Has the current task call work(place) before it returns to its program. */
+CGPU_FITS(struct task_work, cgpu_task_work);
+int cgpu_shim_before_return(struct cgpu_task_work *place,
+			    void (*work)(struct cgpu_task_work *place))
+{
+	struct task_work *task_work = (struct task_work *)place;
+
+	task_work->work = work;
+	init_task_work(&task_work->head, do_task_work);
+	return task_work_add(current, &task_work->head, TWA_RESUME);
 }

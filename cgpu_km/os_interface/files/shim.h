@@ -38,6 +38,7 @@ void cgpu_shim_late_add(struct cgpu_late_ends *place, struct cgpu_late_end *end,
 bool cgpu_shim_is_late(void);
 struct file *cgpu_shim_left_file(const struct file *file);
 void cgpu_shim_drop_left_file(struct file *left);
-int cgpu_shim_before_return(struct cgpu_task_work *place, void (*work)(struct callback_head *head));
+int cgpu_shim_before_return(struct cgpu_task_work *place,
+			    void (*work)(struct cgpu_task_work *place));
 
 #endif

@@ -308,14 +308,12 @@ unsafe fn show_registers<E: Endpoint>(
 ) -> bindings::vm_fault_t {
     let vma = fault.vma();
     // SAFETY: It has a table of ours, as this function's contract says.
-    let Some(handler) = (unsafe { VmTable::of(vma) }).original_fault() else {
-        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
-    };
+    let table = unsafe { VmTable::of(vma) };
     // SAFETY: One fault at a time is here; the kernel changes the protection under the write lock
     // only.
     unsafe { vma.take_access(Holds::Device) };
-    // SAFETY: It is the driver's, for this mapping.
-    let result = unsafe { fault.serve(handler) };
+    // SAFETY: They are the driver's, for this mapping.
+    let result = unsafe { fault.serve(table.original()) };
     let doorbell = E::doorbell(&session.file);
     // SAFETY: A mapping of page frames. The entries that the driver has made have no access; the
     // others have theirs already.
@@ -342,11 +340,9 @@ unsafe extern "C" fn shown_fault<E: Endpoint>(
     let table = unsafe { VmTable::of(fault.vma()) };
     // SAFETY: A session of `E` had the mapping's table made, so its file is a proxied one of `E`.
     let session = unsafe { session::<E>(fault.file()) };
-    let served = table.original_fault().and_then(|handler| {
-        session.handle.while_shown(|| {
-            // SAFETY: The handler is the driver's for this mapping.
-            unsafe { fault.serve(handler) }
-        })
+    let served = session.handle.while_shown(|| {
+        // SAFETY: They are the driver's, for this mapping.
+        unsafe { fault.serve(table.original()) }
     });
     served.unwrap_or(bindings::vm_fault_reason_VM_FAULT_SIGBUS)
 }

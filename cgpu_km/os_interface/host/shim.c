@@ -8,7 +8,33 @@
 struct control_device {
 	struct miscdevice misc;		/* first: misc_open() gives its address to files */
 	struct file_operations operations;
+	const struct cgpu_misc_callbacks *ours;
 };
+
+static const struct cgpu_misc_callbacks *of_device(const struct file *file)
+{
+	return container_of(file->f_op, struct control_device, operations)->ours;
+}
+
+CGPU_CALLS_RUST static int open_device(struct inode *inode, struct file *file)
+{
+	return of_device(file)->open(inode, file);
+}
+
+CGPU_CALLS_RUST static int release_device(struct inode *inode, struct file *file)
+{
+	return of_device(file)->release(inode, file);
+}
+
+CGPU_CALLS_RUST static __poll_t poll_device(struct file *file, struct poll_table_struct *table)
+{
+	return of_device(file)->poll(file, table);
+}
+
+CGPU_CALLS_RUST static long call_device(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	return of_device(file)->ioctl(file, cmd, arg);
+}
 
 CGPU_FITS(struct control_device, cgpu_misc_device);
 int cgpu_shim_register_misc(struct cgpu_misc_device *place, const char *name,
@@ -25,40 +51,41 @@ int cgpu_shim_register_misc(struct cgpu_misc_device *place, const char *name,
 		},
 		.operations = {
 			.owner = THIS_MODULE,
-			.open = ours->open,
-			.release = ours->release,
-			.poll = ours->poll,
-			.unlocked_ioctl = ours->ioctl,
+			.open = open_device,
+			.release = release_device,
+			.poll = poll_device,
+			.unlocked_ioctl = call_device,
 			.compat_ioctl = compat_ptr_ioctl,
 		},
+		.ours = ours,
 	};
 	return misc_register(&device->misc);
 }
 
-static const struct cgpu_text_callbacks *of(void *data)
+static const struct cgpu_text_callbacks *of_text(void *data)
 {
 	return *(const struct cgpu_text_callbacks **)data;
 }
 
-static int show_text(struct seq_file *seq, void *unused)
+CGPU_CALLS_RUST static int show_text(struct seq_file *seq, void *unused)
 {
-	return of(seq->private)->show(seq, seq->private);
+	return of_text(seq->private)->show(seq, seq->private);
 }
 
-static int open_text(struct inode *inode, struct file *file)
+CGPU_CALLS_RUST static int open_text(struct inode *inode, struct file *file)
 {
 	void *data = pde_data(inode);
-	int refused = of(data)->may_open((file->f_flags & O_ACCMODE) != O_RDONLY);
+	int refused = of_text(data)->may_open((file->f_flags & O_ACCMODE) != O_RDONLY);
 
 	return refused ? refused : single_open(file, show_text, data);
 }
 
-static ssize_t write_text(struct file *file, const char __user *from, size_t length,
-			  loff_t *position)
+CGPU_CALLS_RUST static ssize_t write_text(struct file *file, const char __user *from, size_t length,
+					  loff_t *position)
 {
 	void *data = pde_data(file_inode(file));
 
-	return of(data)->write(data, from, length);
+	return of_text(data)->write(data, from, length);
 }
 
 static const struct proc_ops text_file = {

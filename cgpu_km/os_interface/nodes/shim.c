@@ -20,8 +20,8 @@ static int refuse_attributes(struct mnt_idmap *idmap, struct dentry *entry, stru
 }
 
 /* stat of a proxy node: the number of NVIDIA's device. */
-static int show_attributes(struct mnt_idmap *idmap, const struct path *path, struct kstat *stat,
-			   u32 mask, unsigned int flags)
+CGPU_CALLS_RUST static int show_attributes(struct mnt_idmap *idmap, const struct path *path,
+					   struct kstat *stat, u32 mask, unsigned int flags)
 {
 	struct inode *inode = d_inode(path->dentry);
 
@@ -45,7 +45,7 @@ static const struct inode_operations node_operations = {
 	.setattr = refuse_attributes,
 };
 
-static int open_node(struct inode *inode, struct file *file)
+CGPU_CALLS_RUST static int open_node(struct inode *inode, struct file *file)
 {
 	return fs->open(inode, file);
 }
@@ -130,7 +130,7 @@ void cgpu_shim_one_folder_more(struct dentry *folder)
 	inc_nlink(d_inode(folder));
 }
 
-static void evict(struct inode *inode)
+CGPU_CALLS_RUST static void evict(struct inode *inode)
 {
 	void *data = inode->i_private;
 
@@ -166,7 +166,7 @@ int cgpu_shim_fill_super(struct super_block *sb, umode_t mode)
 	return sb->s_root ? 0 : -ENOMEM;
 }
 
-static int fill(struct super_block *sb, struct fs_context *fc)
+CGPU_CALLS_RUST static int fill(struct super_block *sb, struct fs_context *fc)
 {
 	return fs->fill(sb);
 }
@@ -186,7 +186,7 @@ static int init_context(struct fs_context *fc)
 	return 0;
 }
 
-static void kill_super(struct super_block *sb)
+CGPU_CALLS_RUST static void kill_super(struct super_block *sb)
 {
 	fs->kill(sb);
 #ifdef HAS_d_make_persistent
@@ -224,7 +224,13 @@ bool cgpu_shim_in_initial_namespaces(void)
 struct device_nodes {
 	struct cdev cdev;		/* first: an inode leads to it */
 	struct file_operations operations;
+	int (*open)(struct inode *inode, struct file *file);
 };
+
+CGPU_CALLS_RUST static int open_device(struct inode *inode, struct file *file)
+{
+	return container_of(file->f_op, struct device_nodes, operations)->open(inode, file);
+}
 
 /* A character device for all of these numbers. */
 CGPU_FITS(struct device_nodes, cgpu_device);
@@ -236,8 +242,9 @@ int cgpu_shim_add_device(struct cgpu_device *place,
 
 	nodes->operations = (struct file_operations) {
 		.owner = THIS_MODULE,
-		.open = open,
+		.open = open_device,
 	};
+	nodes->open = open;
 	cdev_init(&nodes->cdev, &nodes->operations);
 	nodes->cdev.owner = THIS_MODULE;
 	return cdev_add(&nodes->cdev, first, count);

@@ -34,6 +34,16 @@ static int may_protect(struct vm_area_struct *vma, unsigned long start, unsigned
 }
 #endif
 
+static vm_fault_t serve_fault(struct vm_fault *vmf)
+{
+	return cgpu_scratch_fault(vmf);
+}
+
+static vm_fault_t serve_write(struct vm_fault *vmf)
+{
+	return cgpu_scratch_mkwrite(vmf);
+}
+
 static const struct vm_operations_struct scratch_mapping = {
 	.close = close_scratch,
 	.may_split = may_split,
@@ -41,8 +51,8 @@ static const struct vm_operations_struct scratch_mapping = {
 	.mremap = may_move,
 	.mprotect = may_protect,
 #endif
-	.fault = cgpu_scratch_fault,
-	.pfn_mkwrite = cgpu_scratch_mkwrite,
+	.fault = serve_fault,
+	.pfn_mkwrite = serve_write,
 };
 
 static int map_scratch(struct file *file, struct vm_area_struct *vma)
