@@ -102,6 +102,7 @@ LINT = (
     Step("differences of drivers are found", ["tests/driver/alike.py", "--self-test"]),
     Step("differences from recordings are found", ["tests/driver/recordings.py", "--self-test"]),
     Step("numbers of cases that are old are found", ["tests/driver/counted.py", "--self-test"]),
+    Step("unknown lines of the driver's are found", ["tests/driver/lines.py", "--self-test"]),
     Step("rust-analyzer finds the module's crate", ["dist/rust-project.py", "--self-test"]),
     Step("wrong logs of attacks are found", ["tests/attacks.py", "--self-test"]),
     Step("all attacks are in the table of runs", ["tests/attacks.py", "--check"]),

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""counted.py SCRIPT FILE: docs/testing.md says how many cases a script of this folder has, and
-how many of the suite's cases and of the attacks run there. FILE is what the script printed.
-Fails if the document says something else, so that it does not grow old.
+"""counted.py SCRIPT FILE [EMULATOR]: docs/testing.md says how many cases a script of this folder
+has, and how many of the suite's cases and of the attacks run there. FILE is what the script
+printed. EMULATOR is what the emulated GPU printed: the document says, too, how many kinds of
+questions it was asked in session.sh. Fails if the document says something else, so that it does not
+grow old.
 
 counted.py --self-test: each number that is wrong is found."""
 
@@ -12,6 +14,9 @@ from pathlib import Path
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs/testing.md"
 TALLY = re.compile(r"^(?:(\w+): )?(\d+) passed, \d+ failed$", re.M)
+# The script in which the emulator's kinds are counted, and a line of the emulator's about them.
+SESSION = "session.sh"
+KINDS = re.compile(r"(messages|controls|classes): (\d+) kinds known, (\d+) recorded, (\d+) by echo")
 # The script whose first two sums, which have no name, are those of these rows.
 SUITE, ROWS = "suite.sh", ("the suite", "the attacks")
 
@@ -23,8 +28,8 @@ def cell(document, row, column):
     return int(cells[column]) if len(cells) > column and cells[column].strip().isdigit() else None
 
 
-def differences(document, script, said):
-    """Numbers in the document that differ from what a script has counted."""
+def differences(document, script, said, emulator=""):
+    """Numbers in the document that differ from what a script and the emulator have counted."""
     # The emulator's sum is the same for each script.
     sums = [(name, int(count)) for name, count in TALLY.findall(said) if name != "emulator"]
     counted = {f"`tests/driver/{script}`": (0, sum(count for _, count in sums))}
@@ -35,6 +40,11 @@ def differences(document, script, said):
         there = cell(document, row, column)
         if there != count:
             yield f"docs/testing.md says {there} cases of {row}: {count} ran"
+    if script == SESSION:
+        for kind, *counts in KINDS.findall(emulator):
+            there = [cell(document, f"kinds of {kind}", column) for column in range(3)]
+            if there != [int(count) for count in counts]:
+                yield f"docs/testing.md says {there} kinds of {kind}: {', '.join(counts)} were asked"
 
 
 def self_test():
@@ -45,14 +55,20 @@ def self_test():
     for number in ("9", "2", "3"):
         assert len(list(differences(document.replace(number, "6"), SUITE, said))) == 1, number
     assert len(list(differences(document, "orders.sh", "orders: 4 passed, 0 failed\n"))) == 1
-    print("counted: 5 passed, 0 failed")
+    document = "| `tests/driver/session.sh` | 4 | all |\n| kinds of messages | 1 | 0 | 2 |\n"
+    said = "session: 4 passed, 0 failed\n"
+    for echoes, wrong in ((2, 0), (3, 1)):
+        emulator = f"gpu 0: messages: 1 kinds known, 0 recorded, {echoes} by echo; 9 calls\n"
+        assert len(list(differences(document, SESSION, said, emulator))) == wrong, echoes
+    print("counted: 7 passed, 0 failed")
 
 
 def main(words):
     if words == ["--self-test"]:
         return self_test()
-    script, file = words
-    wrong = list(differences(DOCUMENT.read_text(), script, Path(file).read_text()))
+    script, *files = words
+    texts = [Path(file).read_text() for file in files]
+    wrong = list(differences(DOCUMENT.read_text(), script, *texts))
     for one in wrong:
         print(f"FAILED {one}")
     return bool(wrong)

@@ -44,10 +44,15 @@ idle() { is "$(value "$1" memory_used_bytes)" 0 && is "$(value "$1" open_file_co
 load_driver
 # Somebody has the GPUs open: otherwise the driver starts them anew for each program.
 exec 8<>/dev/nvidia0 9<>/dev/nvidia1
+# As the driver names it in its errors: PCI:0000:00:04.
+bus=$(nvidia-smi -i 0 --query-gpu=pci.bus_id --format=csv,noheader)
+first_gpu=PCI:$(echo "${bus#0000}" | sed 's/\.0$//' | tr A-F a-f)
 load_module
 check "an instance is made" run cgpuctl inst create a --gpu 0 --mem 2GiB
 check "another on the same GPU" run cgpuctl inst create b --gpu 0 --mem 2GiB
 check "one on the other GPU" run cgpuctl inst create other --gpu 1 --mem 2GiB
+# So the scheduler's own calls meet the faults as well.
+check "weights count" run cgpuctl gpu set 0 --policy weight
 
 # ---- errors that concern no channel, those of ECC memory among them
 for error in "43 a test" "48 DBE (double bit error) ECC Error" "94 Contained ECC error"; do
@@ -112,8 +117,15 @@ check "and has failed" has_failed $?
 check "error 79 is in the log" within 20 logs 79
 check "a new program fails" program_fails a memory
 check "the tenant of the other GPU runs" program other memory copies
+# count NUMBER: the errors of that number, of either GPU.
+count() { dmesg | grep -cE "NVRM: Xid .*: $1,"; }
+for number in 43 48 94 31; do
+	check "there is one error $number" is "$(count $number)" 1
+done
 others() { dmesg | grep "NVRM: Xid" | grep -vE ": (43|48|94|31|119|79|154),"; }
 check "there are no errors but these" not others
+of_the_other() { dmesg | grep "NVRM: Xid" | grep -v "$first_gpu"; }
+check "and none of the other GPU" not of_the_other
 for instance in a b other; do
 	check "nothing is left of $instance's programs" within 20 idle $instance
 	check "$instance goes" run cgpuctl inst destroy $instance

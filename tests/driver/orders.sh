@@ -11,6 +11,7 @@
 
 load_module
 check "no instance without a driver" fails cgpuctl inst create early --gpu 0 --mem 2GiB
+check "and why" says "the NVIDIA driver is not loaded"
 for time in first second; do
 	load_driver
 	# Somebody has the GPUs open: otherwise the driver starts them anew for each program.

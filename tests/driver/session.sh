@@ -72,6 +72,8 @@ answers_alike() {
 }
 
 CASES=${CASES:-$(cuda-check --list)}
+# MiB of the GPU that are in use, as the host is told by the driver, which counts what UVM has.
+used() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits; }
 
 # ---- without the module
 load_driver
@@ -82,7 +84,9 @@ check "nvidia-smi names it" run nvidia-smi -L
 check "and its UUID" says "UUID: GPU-"
 ask direct
 check "OpenCL finds it" grep -q "Device Name.*NVIDIA H200" "$out/direct.opencl"
-dmesg -c >/dev/null
+nvrm_lines >"$out/start.nvrm"
+check "the kernel's log has what the driver says" grep -q "loading NVIDIA UNIX" "$out/start.nvrm"
+at_first=$(used)
 # shellcheck disable=SC2086  # words
 cuda-check $CASES >"$out/direct.cuda" 2>&1
 cases directly "$out/direct.cuda"
@@ -104,6 +108,17 @@ idle() { is "$(value "$1" memory_used_bytes)" 0 && is "$(value "$1" open_file_co
 check "nothing is left of its programs" within 10 idle a
 run cgpuctl inst show a --refused
 sed 's/^/refused: /' "$out/said"
+# Calls of 550's own programs that the module does not know, and refuses: they go on without.
+# Sessions of MIG; the load of the video engines, of PCIe, and sessions of encoders and NvFBC, which
+# are of the whole GPU; two of which NVIDIA's open sources have nothing.
+UNLISTED="0xc639 0xc640 0x20802087 0x20801819 0x2080016d 0x2080017b 0x80028b 0x20800152"
+no_other_refusals() {
+	awk '/ unlisted / { print $3 }' "$out/said" | sort >"$out/unlisted"
+	printf '%s\n' $UNLISTED | sort | diff - "$out/unlisted"
+}
+if grep -q ' 550\.' /proc/driver/nvidia/version && [ "$CASES" = "$(cuda-check --list)" ]; then
+	check "its programs' calls are known, but for eight" no_other_refusals
+fi
 
 # ---- two at once
 check "a second instance is made" run cgpuctl inst create b --gpu 0 --mem 2GiB
@@ -112,6 +127,30 @@ inside a cuda-check --total $((4 << 30)) memory copies out-of-memory >"$out/a.cu
 wait $!
 cases "in one of two" "$out/a.cuda"
 cases "in the other" "$out/b.cuda"
+check "nothing is left" within 10 idle a
+check "nothing is left" within 10 idle b
+
+# ---- two programs at once, each in its instance: who is told of which
+ask_who="nvidia-smi --query-compute-apps=pid --format=csv,noheader"
+touch "$out/both"
+inside a cuda-check --around "while [ -e $out/both ]; do sleep 0.2; done" >"$out/a.cuda" 2>&1 &
+working=$!
+check "a program is at work in one of them" within 60 grep -q "^before: " "$out/a.cuda"
+cat >"$out/ask" <<END
+$ask_who >$out/b.apps
+nvidia-smi pmon -c 1 >$out/b.pmon
+touch $out/asked
+while [ -e $out/both ]; do sleep 0.2; done
+END
+inside b cuda-check --around "sh $out/ask" >"$out/b.cuda" 2>&1 &
+beside=$!
+check "nvidia-smi is asked beside a program in the other" within 60 test -e "$out/asked"
+$ask_who >"$out/host.apps"
+check "the host is told of both" is "$(grep -c '[0-9]' "$out/host.apps")" 2
+check "inside there is one" is "$(grep -c '[0-9]' "$out/b.apps")" 1
+check "pmon has that one, too" is "$(awk '$1 == 0 && $2 > 0' "$out/b.pmon" | wc -l)" 1
+rm "$out/both"
+wait $working $beside
 check "nothing is left" within 10 idle a
 check "nothing is left" within 10 idle b
 
@@ -136,8 +175,6 @@ check "a new program is told the lower limit" run inside a cuda-check --total $(
 check "nothing is left" within 10 idle a
 
 # ---- managed memory beyond the limit
-# MiB of the GPU that are in use, as the host is told by the driver, which counts what UVM has.
-used() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits; }
 check "an instance for managed memory is made" run cgpuctl inst create m --gpu 0 --mem 1GiB
 before=$(used)
 inside m cuda-check --managed-beyond 256 \
@@ -166,6 +203,7 @@ check "the driver logs nothing that it does not log without the module" no_other
 check "instances go" run cgpuctl inst destroy a
 check "instances go" run cgpuctl inst destroy b
 unload_module
+check "as much of the GPU's memory is in use as at first" is "$(used)" "$at_first"
 exec 9>&-
 unload_driver
 rm -rf "$out"

@@ -6,7 +6,7 @@
 # another is for two GPUs and the other orders of loading (orders.sh), a third one for what `make
 # test-vm` tests with the stand-in (suite.sh), the next for what goes wrong with GPUs (faults.sh),
 # and the last for GPU time (sharing.sh). Whole sessions on branch 550 must have as many cases as
-# docs/testing.md says.
+# docs/testing.md says, and NVIDIA's modules may log only what lines.txt has.
 #
 #   CASES="..."     only these of cuda-check's cases
 #   ONLY=WORDS      only the suite's cases with these words
@@ -65,7 +65,9 @@ boot() {
 	echoes "$KEEP.$session.emulator.said" || rc=1
 	if [ "$rc" = 0 ] &&
 		[ -z "${CASES:-}${ONLY:-}${BESIDE:-}${DRIVER_BRANCH:-}${NVIDIA_SRC:-}" ]; then
-		"$here/counted.py" "$session.sh" "$kept/$session.said" || rc=1
+		"$here/counted.py" "$session.sh" "$kept/$session.said" \
+			"$KEEP.$session.emulator.said" || rc=1
+		"$here/lines.py" "$session" "$KEEP.$session" || rc=1
 	fi
 	return "$rc"
 }

@@ -25,6 +25,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TREE = HERE.parent.parent
 RUN = ["tests/vm/run.sh", "--no-build", "--gpus", "2", "--limit", "900", "--name", "mutant", "--"]
+DRIVER_PARTS = ("suite", "session", "orders", "faults", "sharing")
 # The steps of each floor.
 FLOORS = {
     "host": [["cargo", "test", "--quiet", "--locked", "-p", "cgpu_km"]],
@@ -33,7 +34,7 @@ FLOORS = {
         [*RUN, "cgpu-guest", "attacks"],
         [*RUN, "cgpu-guest", "race", "10000"],
     ],
-    "driver": [["tests/driver/test.sh", part] for part in ("suite", "session", "orders", "faults")],
+    "driver": [["tests/driver/test.sh", part] for part in DRIVER_PARTS],
 }
 # Before a floor: what has to work, or the fault is none.
 BUILDS = {

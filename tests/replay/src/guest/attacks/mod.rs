@@ -10,7 +10,8 @@
 //!
 //! On another driver than the stand-in nobody looks from below, and an attack that works might end
 //! the machine. There attacks are made through an instance alone, and the victim is judged by what
-//! its own calls are answered. One that is answered there is left out: its harm would not show.
+//! its own calls are answered. Some are answered there by design (`answered.rs`), and are left out:
+//! their harm would not show. Any other that is answered has failed.
 //!
 //! Neighbours work meanwhile, if they are asked for (`neighbours.rs`).
 //!
@@ -18,6 +19,7 @@
 //! that these exist is checked by `tests/abi/functions.py`.
 
 mod across;
+mod answered;
 mod attack;
 mod beyond;
 mod channels;
@@ -43,6 +45,7 @@ mod seen;
 mod stale;
 mod victims;
 
+use answered::ANSWERED;
 use attack::{Attack, Driver, Own, Sign};
 use neighbours::Neighbours;
 use rest::alone;
@@ -145,8 +148,12 @@ fn make(attack: &Attack, direct: Option<&Victim>, proxied: &Victim) -> Finding {
     match wrong {
         Some(wrong) => Finding::Wrong(line, wrong),
         None if through.is_ok() && !standin::is_in_reach() => {
-            let reason = "answered through the instance; the stand-in shows what it does";
-            Finding::LeftOut(line, reason.to_owned())
+            if ANSWERED.contains(&attack.name) {
+                let reason = "answered through the instance; the stand-in shows what it does";
+                Finding::LeftOut(line, reason.to_owned())
+            } else {
+                Finding::Wrong(line, "answered through the instance".to_owned())
+            }
         }
         None => Finding::Fails(format!("{line} | unharmed")),
     }
