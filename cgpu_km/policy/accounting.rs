@@ -3,6 +3,7 @@
 
 mod answers;
 pub(super) mod balance;
+mod channels;
 pub(super) mod cuts;
 mod exports;
 pub(super) mod lookup;

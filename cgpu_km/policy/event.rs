@@ -242,8 +242,9 @@ pub struct Ticket {
     /// Objects that the call names: its client, its parent, the source of a duplication or what the
     /// context of a graphics object belongs to, and [`Alloc::uses`].
     pub(super) names: [Option<Ref>; 5],
-    /// Memory that is not freed before the call is over.
-    pub(super) notes: Option<RecordId>,
+    /// Memory that is not freed before the call is over: for a channel's errors, and for its
+    /// control page.
+    pub(super) kept: [Option<RecordId>; 2],
 }
 
 impl Ticket {
@@ -419,10 +420,11 @@ pub enum RefusalCause {
     NoSubdevice,
     /// The errors of a channel are to be noted in what is no memory of its device.
     NoNotes,
-    /// A channel is being made whose errors are noted there, or the memory for them is being freed.
-    NotesInFlight,
-    /// A channel is there whose errors are noted in this memory.
-    NotesInUse,
+    /// A channel is being made that uses this memory for its errors or its control page, or such
+    /// memory is being freed.
+    MemoryInFlight,
+    /// A channel is there that uses this memory so.
+    MemoryInUse,
     /// A device is to have the addresses of a client that could go before it, or that has
     /// another's itself.
     NotShareable,
@@ -534,7 +536,7 @@ impl RefusalCause {
             Self::NoNotes => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
             // None of the driver's, which goes on writing to what it has freed
             // (kernel/gpu/fifo/kernel_channel.c, kchannelUpdateNotifierMem_IMPL).
-            Self::NotesInFlight | Self::NotesInUse | Self::SpaceInUse => NvStatus::NV_ERR_IN_USE,
+            Self::MemoryInFlight | Self::MemoryInUse | Self::SpaceInUse => NvStatus::NV_ERR_IN_USE,
             // rmapi/mapping.c, serverInterMap_Prologue. And none of the driver's.
             Self::NoSuchPart => NvStatus::NV_ERR_INVALID_LIMIT,
             Self::OtherGpu => NvStatus::NV_ERR_INVALID_DEVICE,
@@ -554,7 +556,7 @@ impl RefusalCause {
             | Self::RunsAlready
             | Self::NoSubdevice
             | Self::NoNotes
-            | Self::NotesInUse
+            | Self::MemoryInUse
             | Self::NotShareable
             | Self::NoHostMemory
             | Self::SpaceInUse

@@ -9,9 +9,9 @@
 //! go, but nothing else can come to have that name before the call ends. So a name means the same
 //! at the beginning of a call, when the driver executes it, and at its end.
 
+mod channel_memory;
 mod end;
 mod named;
-mod notes;
 mod preemption;
 mod sharing;
 mod shown;
@@ -81,8 +81,8 @@ pub(super) struct Forest {
     freeing: Records<u64>,
     /// Objects that calls in flight keep.
     kept: Records<RecordId>,
-    /// The object in which the driver notes a channel's errors, by the channel's place.
-    errors: RecordTable,
+    /// The objects that a channel uses, by the channel's place and what for.
+    channel_memory: RecordTable,
     /// The client whose addresses a device of another one uses, by the device's place.
     shared: RecordTable,
     by_handle: RecordTable,
@@ -114,7 +114,7 @@ impl Forest {
             mapped: MappingRecords::new(seed),
             freeing: Records::new(),
             kept: Records::new(),
-            errors: RecordTable::new(seed),
+            channel_memory: RecordTable::new(seed),
             shared: RecordTable::new(seed),
             by_handle: RecordTable::new(seed),
             by_file: RecordTable::new(seed),

@@ -122,7 +122,7 @@ pub(super) struct Object {
     pub(super) kind: Kind,
     pub(super) life: ObjectLife,
     pub(super) entry: HandleEntry,
-    /// Calls in flight that use its name, and channels whose errors go to it.
+    /// Calls in flight that use its name, and the uses that channels make of it.
     pub(super) named: u32,
     /// The GPU that it belongs to, by way of the device object that it is or is below of.
     pub(super) share: Option<ShareId>,

@@ -210,6 +210,9 @@ struct fake_object {
 			struct fake_channel *channel;
 			u32 model;	/* in the engine, or GM_NONE */
 			bool disabled;
+			struct page *userd;	/* or NULL */
+			u32 userd_at, entries;
+			struct fake_mem *userd_mem;	/* host memory: a reference */
 		} channel;
 		struct { u32 type; } engine;	/* KIND_ENGINE: NV2080 */
 		struct { u32 share; } device;	/* hClientShare */
@@ -296,6 +299,7 @@ void fake_revoke(u32 minor);
 
 /* fake_mmap.c */
 int fake_mmap(struct file *filp, struct vm_area_struct *vma);
+struct page *fake_bar_page(const struct fake_gpu *gpu, u64 place, u64 at);
 void fake_map_reset(struct fake_file *file);
 u32 fake_map_add(int fd, struct fake_gpu *gpu, enum fake_place place,
 		 u64 start, u64 size, struct fake_mem *mem, bool write);
@@ -361,6 +365,8 @@ void fake_surface_end(const struct fake_object *o);
 u32 fake_mapper_make(struct fake_object *o, const struct nv_mapper_params *p);
 u32 fake_context_make(struct fake_object *o,
 		      const struct nv_context_dma_params *p);
+u32 fake_userd_make(struct fake_object *o, const struct nv_channel_params *p);
+void fake_userd_end(const struct fake_object *o);
 
 /* fake_heap.c */
 u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,

@@ -282,7 +282,7 @@ static void take_notes(struct fake_object *o, u32 handle)
 static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 			const struct fake_sec *sec)
 {
-	struct fake_object *share = NULL, *va = NULL, *userd;
+	struct fake_object *share = NULL, *va = NULL;
 	struct fake_group *group;
 	u32 status, model;
 
@@ -307,17 +307,13 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 		if (!va || va->class->kind != KIND_VASPACE)
 			return NV_ERR_INVALID_OBJECT_HANDLE;
 	}
-	userd = p->userd_memory[0] ?
-		fake_object(o->client, p->userd_memory[0]) : NULL;
-	if (p->userd_memory[0] && !userd)
-		return NV_ERR_INVALID_OBJECT_HANDLE;
 	if (p->object_buffer && !fake_object(o->client, p->object_buffer))
 		return NV_ERR_INVALID_OBJECT_HANDLE;
 	status = fake_depend(o, share);
 	if (status == NV_OK)
 		status = fake_depend(o, va);
 	if (status == NV_OK)
-		status = fake_depend(o, userd);
+		status = fake_userd_make(o, p);
 	if (status != NV_OK)
 		return status;
 	/* a channel without a group gets one of its own, and so a context */

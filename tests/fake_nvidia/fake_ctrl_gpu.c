@@ -586,7 +586,6 @@ const struct fake_ctrl_entry fake_ctrl_gpu[] = {
 	{ 0x20801802, 16, info_list_pre, info_list },
 	{ 0x20803125, 16, NULL, falcon_context },
 	{ 0x906f0101, 16, NULL, class_engine },
-	{ 0xa06c0101, 3, NULL, accepted },
 	{ 0xa06c0103, 8, NULL, set_timeslice },
 	{ 0xa06c0104, 8, NULL, get_timeslice },
 	{ 0xa06c0105, 8, NULL, preempt },

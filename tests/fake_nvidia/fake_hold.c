@@ -2,7 +2,8 @@
 /*
  * Objects that hold on to memory, or are held by something, in ways that
  * nobody accounts for (nvencsession.c, sem_surf.c, mem_mapper.c,
- * third_party_p2p.c, context_dma.c, kernel_sm_debugger_session_ctrl.c of 580).
+ * third_party_p2p.c, context_dma.c, kernel_channel_gv100.c,
+ * kernel_sm_debugger_session_ctrl.c of 580).
  */
 #include "fake.h"
 
@@ -91,6 +92,77 @@ u32 fake_context_make(struct fake_object *o,
 	    memory->mem && memory->mem->place == PLACE_VIDMEM)
 		fake_harm(HARM_LOST);
 	return fake_depend(o, memory);
+}
+
+/*
+ * kernel_channel_gv100.c:kchannelCreateUserdMemDesc_GV100(): the place of a
+ * channel's control page, and a reference to the memory's descriptor. Host
+ * memory is freed with the last of those (mem_desc.c:memdescFree()). Video
+ * memory is freed with its objects (mem_mgr.c:memmgrFree_IMPL()), and whoever
+ * gets it then has the page. With memory of the program's own goes the channel.
+ * Of a range of addresses the driver tells the GPU an address as a place.
+ */
+u32 fake_userd_make(struct fake_object *o, const struct nv_channel_params *p)
+{
+	struct fake_object *memory;
+	u64 at = p->userd_offset[0];
+	struct fake_mem *mem;
+
+	if (!p->userd_memory[0])
+		return NV_OK;
+	memory = fake_object(o->client, p->userd_memory[0]);
+	if (!memory || !memory->mem)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	mem = memory->mem;
+	if (mem->place == PLACE_USER)
+		return fake_depend(o, memory);
+	if (mem->place == PLACE_SYSMEM) {
+		o->channel.userd = fake_mem_page(mem, at >> PAGE_SHIFT);
+		o->channel.userd_mem = fake_mem_get(mem);
+		mem->holders++;
+	} else if (mem->place == PLACE_VIDMEM && mem->offset != ~0ull) {
+		o->channel.userd = fake_bar_page(mem->gpu, mem->offset, at);
+	} else if (mem->place == PLACE_VIRTUAL) {
+		fake_harm(HARM_PLACE);
+	}
+	o->channel.userd_at = at & ~PAGE_MASK;
+	o->channel.entries = p->gpfifo_entries;
+	return NV_OK;
+}
+
+void fake_userd_end(const struct fake_object *o)
+{
+	if (!o->channel.userd_mem)
+		return;
+	o->channel.userd_mem->holders--;
+	fake_mem_put(o->channel.userd_mem);
+}
+
+struct control_page {			/* clc86f.h: Nvc86fControl */
+	u32 other[0x22];
+	u32 get, put;			/* GPGet, GPPut */
+};
+static_assert(offsetof(struct control_page, put) == 0x8c);
+
+/*
+ * A group of channels on the runlist: the GPU takes the entries of each ring,
+ * which do nothing here, and notes in the control page how far it is.
+ */
+static u32 schedule_group(struct fake_ctrl *c)
+{
+	struct control_page *page;
+	struct fake_object *o;
+
+	list_for_each_entry(o, &c->object->children, sibling) {
+		if (o->class->kind != KIND_CHANNEL || !o->channel.userd)
+			continue;
+		if (o->channel.userd_at > PAGE_SIZE - sizeof(*page))
+			continue;
+		page = page_address(o->channel.userd) + o->channel.userd_at;
+		if (READ_ONCE(page->put) < o->channel.entries)
+			WRITE_ONCE(page->get, READ_ONCE(page->put));
+	}
+	return NV_OK;
 }
 
 struct register_space {			/* 0x503c0102 */
@@ -210,6 +282,7 @@ const struct fake_ctrl_entry fake_ctrl_hold[] = {
 	{ 0x00da0002, 40, NULL, bind_channel },
 	{ 0x503c0102, 16, NULL, register_space },
 	{ 0x83de0315, 24, NULL, debug_memory },
+	{ 0xa06c0101, 3, NULL, schedule_group },
 	{ 0xb0cc0105, 56, NULL, make_stream },
 	{ 0xb0cc0107, 0, NULL, bind_counters },
 	{ }

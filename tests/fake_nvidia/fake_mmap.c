@@ -34,6 +34,12 @@ static bool hold_maps;
 module_param(hold_maps, bool, 0644);
 MODULE_PARM_DESC(hold_maps, "mmap does not go on when it has put its pages in");
 
+/* The page of video memory that lies at `place`, `at` bytes on. */
+struct page *fake_bar_page(const struct fake_gpu *gpu, u64 place, u64 at)
+{
+	return gpu->bar + ((place >> 21) + (at >> PAGE_SHIFT)) % FAKE_MEMORY_PAGES;
+}
+
 static struct page *gpu_page(const struct fake_file *file, u64 index)
 {
 	struct fake_gpu *gpu = file->gpu;

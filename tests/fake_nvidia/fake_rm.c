@@ -144,6 +144,8 @@ static void free_leaf(struct fake_object *o)
 					 fake_channel_id(o->channel.channel));
 		fake_channel_put(o->channel.channel);
 	}
+	if (o->class->kind == KIND_CHANNEL)
+		fake_userd_end(o);
 	if (o->class->kind == KIND_SUBDEVICE)
 		fake_boost_end(o);
 	if (o->class->kind == KIND_ENGINE && o->class->params == 16)

@@ -51,9 +51,6 @@ use crate::{
     store::Exhausted, //
 };
 
-/// Bytes of a channel's control page (`NV_RAMUSERD_CHAN_SIZE`, dev_ram.h).
-const CONTROL_PAGE: u64 = 512;
-
 /// The properties that a copy has of its original.
 pub(super) struct Likeness {
     pub(super) class: ClassId,
@@ -109,16 +106,14 @@ impl Accounting {
         let Ticket {
             object,
             names,
-            notes,
+            kept,
             ..
         } = ticket;
         let id = self.forest.objects.find(object);
         if let Some(id) = id {
             self.end(id, done);
         }
-        if let Some(notes) = notes {
-            self.forest.let_go(notes, id);
-        }
+        self.forest.let_go(kept, id);
         self.release_names(names);
     }
 
@@ -241,10 +236,10 @@ impl Accounting {
 
     /// An object, or with the client's own handle a client, is about to be freed. An object that
     /// the accounting does not know is nothing to stop a call for: the driver answers it with
-    /// success, too (rs_server.c, `serverFreeResourceTreeLockAndFindResource`). Two stop it. The
-    /// memory for the errors of a channel stays as long as the channel, and a client as long as a
-    /// device of another one has its addresses. `through` is the control file of the call, if the
-    /// client must have been made on that.
+    /// success, too (rs_server.c, `serverFreeResourceTreeLockAndFindResource`). Two stop it. Memory
+    /// for a channel's errors or its control page stays as long as the channel, and a client as
+    /// long as a device of another one has its addresses. `through` is the control file of the
+    /// call, if the client must have been made on that.
     pub fn begin_free(
         &mut self,
         client: ClientHandle,
@@ -252,8 +247,8 @@ impl Accounting {
         through: Option<FileId>,
     ) -> Result<FreeTicket, RefusalCause> {
         let known = self.forest.find_made(client, object);
-        if known.is_some_and(|known| self.forest.takes_errors(known)) {
-            return Err(RefusalCause::NotesInUse);
+        if known.is_some_and(|known| self.forest.is_channel_memory(known)) {
+            return Err(RefusalCause::MemoryInUse);
         }
         if known.is_some_and(|known| self.forest.is_shared_with(known)) {
             return Err(RefusalCause::SpaceInUse);
@@ -276,7 +271,7 @@ impl Accounting {
         }
         let known = self.forest.find_made(client, object);
         if known.is_some_and(|known| self.forest.is_kept(known)) {
-            return Err(RefusalCause::NotesInFlight);
+            return Err(RefusalCause::MemoryInFlight);
         }
         let (was_here, unknown) = match known {
             Some(object) => {
@@ -345,7 +340,7 @@ impl Accounting {
             object: self.forest.objects.name(id).ok_or(Exhausted)?,
             handle: alloc.object,
             names: [None; 5],
-            notes: None,
+            kept: [None; 2],
         })
     }
 
@@ -361,54 +356,6 @@ impl Accounting {
             self.forest.share(device, shared);
         }
         Ok(ticket)
-    }
-
-    /// A channel names memory in which the driver notes its errors. The driver does not look
-    /// whether there is such memory before it uses it (`kchannelConstruct_IMPL()`,
-    /// kernel_channel.c): the kernel of the host would take a null pointer. So it is there until
-    /// the channel is gone.
-    fn begin_channel(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
-        self.check_control_page(alloc)?;
-        let Some(handle) = alloc.memory else {
-            return self.begin_object(alloc);
-        };
-        let forest = &mut self.forest;
-        let notes = forest.find(alloc.client, handle);
-        let notes = notes.ok_or(RefusalCause::NoNotes)?;
-        let parent = forest.named(alloc.client, alloc.parent)?.id;
-        if !forest.takes_notes(notes) || forest.device_of(notes) != forest.device_of(parent) {
-            return Err(RefusalCause::NoNotes);
-        }
-        self.on_one_gpu(alloc.client, alloc.parent, handle)?;
-        let forest = &mut self.forest;
-        let notes = forest.keep(notes)?.ok_or(RefusalCause::NotesInFlight)?;
-        match self.begin_object(alloc) {
-            Ok(ticket) => Ok(Ticket {
-                notes: Some(notes),
-                ..ticket
-            }),
-            Err(refusal) => {
-                self.forest.let_go(notes, None);
-                Err(refusal)
-            }
-        }
-    }
-
-    /// A channel's control page lies whole in its memory. Up to branch 580 the driver takes any
-    /// offset, and the GPU reads and writes there (`kchannelCreateUserdMemDesc_GV100()`,
-    /// kernel_channel_gv100.c).
-    fn check_control_page(&self, alloc: &Alloc) -> Result<(), RefusalCause> {
-        let Some(memory) = alloc.uses[0] else {
-            return Ok(());
-        };
-        let (_, memory) = self.on_one_gpu(alloc.client, alloc.parent, memory)?;
-        let memory = self.forest.objects.get(memory).ok_or(Exhausted)?;
-        let end = alloc.control_page.checked_add(CONTROL_PAGE);
-        if end.is_some_and(|end| end <= memory.size()) {
-            Ok(())
-        } else {
-            Err(RefusalCause::BeyondMemory)
-        }
     }
 
     /// A context for DMA is below its memory here, though beside it in the driver, where it must be
@@ -570,7 +517,7 @@ impl Accounting {
             object: forest.objects.name(id).ok_or(Exhausted)?,
             handle,
             names: names.map(|name| name.and_then(|name| forest.hold_name(name))),
-            notes: None,
+            kept: [None; 2],
         })
     }
 

@@ -98,7 +98,7 @@ impl Forest {
                 self.remove_client(owner, accounts);
             }
         }
-        self.forget_errors(id);
+        self.forget_channel_memory(id);
         self.bury(id);
     }
 

@@ -634,8 +634,8 @@ fn control_page_lies_in_its_memory() {
         (7, u64::MAX, beyond),
         (8, 4096, Ok(())),
         (8, 8192, beyond),
-        // It is no memory of which the size is known.
-        (9, 0, beyond),
+        // It is no memory.
+        (9, 0, Err(RefusalCause::NoMemoryOfIts)),
     ] {
         let mut channel = channel_request(CLIENT, DEVICE, object(20), 1);
         (channel.uses[0], channel.control_page) = (Some(object(memory)), offset);

@@ -119,6 +119,17 @@ fn noting(notes: u32) -> Alloc {
     }
 }
 
+/// A channel whose control page is in this object, from its first byte on.
+fn controlled(memory: u32) -> Alloc {
+    Alloc {
+        uses: [Some(ObjectHandle(memory)), None],
+        ..channel(DEVICE, 1, COPIES)
+    }
+}
+
+/// The uses that a channel makes of memory.
+const USES: [fn(u32) -> Alloc; 2] = [noting, controlled];
+
 /// With memory of the device, under this handle.
 fn with_notes(notes: u32) -> Accounting {
     let mut accounting = accounting();
@@ -151,22 +162,23 @@ fn channel_errors_need_memory_of_the_device() {
 }
 
 #[test]
-fn error_memory_stays_until_channel_is_made() {
+fn channel_memory_stays_until_channel_is_made() {
     let above = [ObjectHandle(7), DEVICE, ObjectHandle(CLIENT.0)];
-    for object in above {
+    let cases = USES.map(|using| above.map(|object| (using, object)));
+    for (using, object) in cases.into_iter().flatten() {
         let mut accounting = with_notes(7);
-        let ticket = accounting.begin_alloc(&noting(7)).unwrap();
+        let ticket = accounting.begin_alloc(&using(7)).unwrap();
         let refused = accounting.begin_free(CLIENT, object, None).unwrap_err();
-        assert_eq!(refused, RefusalCause::NotesInFlight);
+        assert_eq!(refused, RefusalCause::MemoryInFlight);
         accounting.end_alloc(ticket, None);
-        // Memory that is being freed cannot take the notes of another channel.
+        // Memory that is being freed cannot be of use to another channel.
         let free = accounting.begin_free(CLIENT, object, None).unwrap();
         let other = Alloc {
             object: ObjectHandle(2),
-            ..noting(7)
+            ..using(7)
         };
         let refused = accounting.begin_alloc(&other).unwrap_err();
-        assert_eq!(refused, RefusalCause::NotesInFlight);
+        assert_eq!(refused, RefusalCause::MemoryInFlight);
         accounting.end_free(free, false);
         let ticket = accounting.begin_alloc(&other).unwrap();
         accounting.end_alloc(ticket, None);
@@ -175,21 +187,22 @@ fn error_memory_stays_until_channel_is_made() {
     }
 }
 
+/// Whether a channel keeps an object.
+fn is_kept(accounting: &mut Accounting, object: u32) -> bool {
+    match accounting.begin_free(CLIENT, ObjectHandle(object), None) {
+        Ok(ticket) => {
+            accounting.end_free(ticket, false);
+            false
+        }
+        Err(refused) => {
+            assert_eq!(refused, RefusalCause::MemoryInUse);
+            true
+        }
+    }
+}
+
 #[test]
 fn error_memory_stays_as_long_as_its_channels() {
-    let is_kept = |accounting: &mut Accounting, object| {
-        let begun = accounting.begin_free(CLIENT, ObjectHandle(object), None);
-        match begun {
-            Ok(ticket) => {
-                accounting.end_free(ticket, false);
-                false
-            }
-            Err(refused) => {
-                assert_eq!(refused, RefusalCause::NotesInUse);
-                true
-            }
-        }
-    };
     let mut accounting = with_notes(7);
     accounting.alloc(&context_dma(7, 8)).unwrap();
     accounting.alloc(&noting(7)).unwrap();
@@ -206,24 +219,162 @@ fn error_memory_stays_as_long_as_its_channels() {
     assert!(is_kept(&mut accounting, 7) && is_kept(&mut accounting, 8));
     accounting.free(CLIENT, ObjectHandle(2));
     assert!(!is_kept(&mut accounting, 7) && !is_kept(&mut accounting, 8));
-    // With the device go both, in whatever order, and with the client.
-    for object in [DEVICE, ObjectHandle(CLIENT.0)] {
+}
+
+#[test]
+fn channel_memory_goes_with_device_or_client() {
+    let cases = USES.map(|using| [DEVICE, ObjectHandle(CLIENT.0)].map(|object| (using, object)));
+    for (using, object) in cases.into_iter().flatten() {
         let mut accounting = with_notes(7);
-        accounting.alloc(&noting(7)).unwrap();
+        accounting.alloc(&using(7)).unwrap();
         assert!(!is_kept(&mut accounting, object.0));
         accounting.free(CLIENT, object);
         assert_eq!(accounting.kind_of(CLIENT, ObjectHandle(7)), None);
         accounting.free(CLIENT, ObjectHandle(CLIENT.0));
         assert!(accounting.is_idle());
     }
+    // And with the file of both.
+    let mut accounting = with_notes(7);
+    let both = Alloc {
+        memory: Some(ObjectHandle(7)),
+        ..controlled(7)
+    };
+    accounting.alloc(&both).unwrap();
+    accounting.close_file(FILE);
+    assert!(accounting.is_idle());
 }
 
 #[test]
-fn error_memory_is_released_after_refusal() {
+fn control_memory_stays_as_long_as_its_channels() {
     let mut accounting = with_notes(7);
-    accounting.alloc(&channel(DEVICE, 1, COPIES)).unwrap();
-    let refused = accounting.begin_alloc(&noting(7)).unwrap_err();
-    assert_eq!(refused, RefusalCause::HandleInUse);
+    let subdevice = ObjectHandle(0x5c00_0030);
+    let below = memory_request(CLIENT, subdevice, ObjectHandle(8), 1 << 20);
+    let above = Alloc {
+        kind: Kind::Subdevice,
+        ..request(CLIENT, DEVICE, subdevice)
+    };
+    accounting.alloc(&above).unwrap();
+    accounting.alloc(&below).unwrap();
+    accounting.context(GROUP).unwrap();
+    let mut grouped = Alloc {
+        parent: GROUP,
+        memory: Some(ObjectHandle(8)),
+        ..controlled(7)
+    };
+    accounting.alloc(&grouped).unwrap();
+    grouped.object = ObjectHandle(2);
+    accounting.alloc(&grouped).unwrap();
+    let kept = [7, 8, subdevice.0];
+    assert!(kept.map(|object| is_kept(&mut accounting, object)) == [true; 3]);
+    // A copy of the memory stands for itself.
+    let copy = ObjectHandle(9);
+    accounting
+        .dup(CLIENT, DEVICE, copy, CLIENT, ObjectHandle(7))
+        .unwrap();
+    assert!(!is_kept(&mut accounting, copy.0));
+    accounting.free(CLIENT, ObjectHandle(1));
+    assert!(kept.map(|object| is_kept(&mut accounting, object)) == [true; 3]);
+    // The last one goes with its group.
+    accounting.free(CLIENT, GROUP);
+    assert!(kept.map(|object| is_kept(&mut accounting, object)) == [false; 3]);
+    accounting.free(CLIENT, ObjectHandle(CLIENT.0));
+    assert!(accounting.is_idle());
+}
+
+#[test]
+fn copied_memory_with_control_page_stays_alone() {
+    let mut accounting = with_notes(7);
+    let copy = ObjectHandle(9);
+    accounting
+        .dup(CLIENT, DEVICE, copy, CLIENT, ObjectHandle(7))
+        .unwrap();
+    accounting.alloc(&controlled(copy.0)).unwrap();
+    // The driver has the memory as long as any object of it.
+    accounting.free(CLIENT, ObjectHandle(7));
+    assert_eq!(accounting.kind_of(CLIENT, ObjectHandle(7)), None);
+    assert!(is_kept(&mut accounting, copy.0));
+    assert_eq!(share_of(&accounting).used, 1 << 20);
+    accounting.free(CLIENT, ObjectHandle(1));
+    accounting.free(CLIENT, copy);
+    assert_eq!(share_of(&accounting).used, 0);
+}
+
+#[test]
+fn host_memory_is_charged_beside_its_channel() {
+    let mut accounting = accounting();
+    accounting
+        .set_limit_of(GPU, Limited::HostMemory, Some(1 << 20))
+        .unwrap();
+    let host = |object| host_request(CLIENT, DEVICE, ObjectHandle(object), 1 << 20);
+    accounting.alloc(&host(7)).unwrap();
+    accounting.alloc(&controlled(7)).unwrap();
+    accounting.free(CLIENT, ObjectHandle(7));
+    let full = Err(RefusalCause::LimitReached(Limited::HostMemory));
+    assert_eq!(accounting.alloc(&host(8)), full);
+    accounting.free(CLIENT, ObjectHandle(1));
+    accounting.free(CLIENT, ObjectHandle(7));
+    accounting.alloc(&host(8)).unwrap();
+}
+
+#[test]
+fn control_page_needs_memory_of_the_device() {
+    let mut accounting = with_notes(7);
+    let other = ObjectHandle(0x5c00_0020);
+    accounting.add_share(GpuId(5), 1 << 30).unwrap();
+    accounting.device(CLIENT, other, GpuId(5)).unwrap();
+    // A second device of the same GPU is one that the driver has refused.
+    let second = ObjectHandle(0x5c00_0021);
+    accounting.device(CLIENT, second, GPU).unwrap();
+    for (object, parent) in [(8, other), (9, second)] {
+        let memory = memory_request(CLIENT, parent, ObjectHandle(object), 1 << 20);
+        accounting.alloc(&memory).unwrap();
+        let refused = accounting.begin_alloc(&controlled(object)).unwrap_err();
+        assert_eq!(refused, RefusalCause::OtherGpu);
+    }
+    for (kind, expected) in [
+        (Kind::SystemMemory, None),
+        (Kind::OsDescriptor, Some(RefusalCause::NoMemoryOfIts)),
+        (Kind::FabricMemory, Some(RefusalCause::NoMemoryOfIts)),
+        (Kind::VirtualMemory, Some(RefusalCause::NoMemoryOfIts)),
+    ] {
+        let memory = Alloc {
+            kind,
+            size: 1 << 20,
+            ..request(CLIENT, DEVICE, ObjectHandle(10))
+        };
+        accounting.alloc(&memory).unwrap();
+        let refused = accounting.alloc(&controlled(10)).err();
+        assert_eq!(refused, expected, "{kind:?}");
+        accounting.free(CLIENT, ObjectHandle(1));
+        accounting.free(CLIENT, ObjectHandle(10));
+    }
+}
+
+#[test]
+fn channel_memory_is_released_after_refusal() {
+    for using in USES {
+        let mut accounting = with_notes(7);
+        accounting.alloc(&channel(DEVICE, 1, COPIES)).unwrap();
+        let refused = accounting.begin_alloc(&using(7)).unwrap_err();
+        assert_eq!(refused, RefusalCause::HandleInUse);
+        accounting.free(CLIENT, ObjectHandle(7));
+        assert_eq!(accounting.kind_of(CLIENT, ObjectHandle(7)), None);
+    }
+}
+
+#[test]
+fn memory_kept_first_is_released_after_refusal() {
+    let mut accounting = with_notes(7);
+    let second = memory_request(CLIENT, DEVICE, ObjectHandle(8), 1 << 20);
+    accounting.alloc(&second).unwrap();
+    let free = accounting.begin_free(CLIENT, ObjectHandle(8), None);
+    let both = Alloc {
+        memory: Some(ObjectHandle(7)),
+        ..controlled(8)
+    };
+    let refused = accounting.begin_alloc(&both).unwrap_err();
+    assert_eq!(refused, RefusalCause::MemoryInFlight);
+    accounting.end_free(free.unwrap(), true);
     accounting.free(CLIENT, ObjectHandle(7));
     assert_eq!(accounting.kind_of(CLIENT, ObjectHandle(7)), None);
 }
@@ -250,7 +401,7 @@ fn a_context_for_dma_goes_with_its_memory() {
     let ticket = accounting.begin_alloc(&noting(8)).unwrap();
     for object in [8, 7] {
         let refused = accounting.begin_free(CLIENT, ObjectHandle(object), None);
-        assert_eq!(refused.unwrap_err(), RefusalCause::NotesInFlight);
+        assert_eq!(refused.unwrap_err(), RefusalCause::MemoryInFlight);
     }
     accounting.end_alloc(ticket, None);
     accounting.free(CLIENT, ObjectHandle(7));

@@ -11,7 +11,7 @@
 //!
 //! The driver knows whose each page of video memory is. Files show pages, and are mapped, late or
 //! not, inherited, passed on, and closed while they are mapped. After each step no page that can be
-//! reached by a tenant's file is free or another tenant's.
+//! reached by a tenant's file is free or another tenant's. Nor is a channel's control page.
 //!
 //! A step is a number, and all that it does comes from that number and from what there is. A world
 //! is a kind and a list of steps. `STORM_STEPS` says how many steps are made (1,000,000),
@@ -326,6 +326,11 @@ impl Storm {
         if returned == Ok(0) && refused && !forwarded && !hungry {
             world.machine.met.note("beyond the limit");
         }
+        let is_kept = request.code == NV_ESC_RM_FREE
+            && get32(&blocks[&OUTER], 12) == NvStatus::NV_ERR_IN_USE.0;
+        if is_kept && !forwarded {
+            world.machine.met.note("a channel keeps its memory");
+        }
         if returned == Ok(0) && !hungry && world.kind != StormKind::Hostile {
             check(&world, &task, request.sense, &blocks, forwarded);
         }
@@ -468,7 +473,7 @@ fn run_or_shrink(kind: StormKind, steps: Vec<u64>, origin: &str) -> Met {
 }
 
 /// Events that must occur in every fifty thousand steps.
-const MEETS: [&str; 26] = [
+const MEETS: [&str; 28] = [
     "shown",
     "video memory is shown",
     "mapped",
@@ -479,6 +484,8 @@ const MEETS: [&str; 26] = [
     "memory is given",
     "memory is shared",
     "a channel is made",
+    "a channel has a control page",
+    "a channel keeps its memory",
     "a channel is registered",
     "a channel goes with its registration",
     "memory goes with its mapping",

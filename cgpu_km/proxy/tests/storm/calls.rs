@@ -198,6 +198,12 @@ impl World {
                 let mut params = vec![0; 368];
                 let engine = [super::machine::COPIES, super::machine::COMPUTE];
                 put32(&mut params, 128, *rng.pick(&engine).expect("two"));
+                if rng.below(4) > 0 {
+                    let is_memory = |object: &MachineObject| object.class == VIDEO_MEMORY;
+                    let memory = self.object(names.client, rng, is_memory);
+                    put32(&mut params, 32, memory);
+                    put64(&mut params, 64, rng.below(8).saturating_sub(4) * MIB);
+                }
                 let most = super::machine::CONTEXT + super::machine::POOL;
                 made(&names, super::machine::CHANNEL, params, most, rng)
             }
@@ -227,8 +233,13 @@ impl World {
             44..=57 => {
                 let client = self.client(file, rng);
                 // Memory above all; what is higher takes much with it.
-                let low = rng.below(8) > 0;
-                let object = self.object(client, rng, |object| object.memory.is_some() || !low);
+                let which = rng.below(8);
+                let low = which > 0;
+                let object = self.object(client, rng, |object| match which {
+                    0 => true,
+                    1 => self.machine.has_control_page(object),
+                    _ => object.memory.is_some(),
+                });
                 let object = if low && object == client { 7 } else { object };
                 if rng.below(8) == 0 {
                     let outer = words(184, &[(0, client), (8, 3), (44, object)]);

@@ -6,6 +6,7 @@
 //! memory as long as an object or a mapping refers to it, and adds up who has how much. It reads
 //! the bytes that it was given and knows nothing of the accounting.
 
+mod channels;
 mod registered;
 
 use super::{
@@ -122,6 +123,8 @@ pub(super) struct Machine {
     remapped: bool,
     /// Channels that UVM keeps, by file, client and handle: their GPU and memory.
     pub(super) registered: BTreeMap<(u64, u32, u32), (usize, usize)>,
+    /// By client and handle of the channel.
+    control_pages: BTreeMap<(u32, u32), SeenPage>,
     /// The object behind a file: a class and its memory.
     exports: BTreeMap<u64, (u32, Option<usize>)>,
     /// The object that a file shows to the processor, as client and handle. The driver itself never
@@ -481,7 +484,7 @@ impl Machine {
                 let memory = self.take(task, gpu, group, 4 << 10);
                 self.enter_or_drop(task, names, class, memory)
             }
-            (CHANNEL, Some(params)) => self.channel(task, names, get32(params, 128)),
+            (CHANNEL, Some(params)) => self.channel(task, names, params),
             (VA_SPACE, _) => {
                 let gpu = self.gpu(names.0, names.1)?;
                 let space = Taken {
@@ -493,49 +496,6 @@ impl Machine {
             }
             _ => self.enter(task, names, class, None, None),
         }
-    }
-
-    /// The memory of the group that a channel is to be in.
-    fn group_of(&self, client: u32, parent: u32) -> Option<usize> {
-        let parent = self.objects.get(&(client, parent))?;
-        parent.memory.filter(|_| parent.class == CHANNEL_GROUP)
-    }
-
-    /// The memory of a channel is set aside in the pool of its group before anything can fail, and
-    /// stays there.
-    pub(super) fn fill_pool(&mut self, task: &Task, request: u32, outer: &[u8]) {
-        if task.uvm || request & 0xff != 0x2b || get32(outer, 12) != CHANNEL {
-            return;
-        }
-        let Some(group) = self.group_of(get32(outer, 0), get32(outer, 4)) else {
-            return;
-        };
-        let group = self.memory.get_mut(&group).expect("there");
-        if group.channels * POOL == group.taken.pools {
-            group.taken.pools += POOL;
-            self.taken[group.tenant][group.gpu].pools += POOL;
-        }
-    }
-
-    fn channel(&mut self, task: &Task, names: (u32, u32, u32), engine: u32) -> Outcome {
-        let gpu = self.gpu(names.0, names.1)?;
-        let group = self.group_of(names.0, names.1);
-        let taken = match group {
-            Some(_) => Taken::default(),
-            None => Taken {
-                contexts: u64::from(engine == COMPUTE),
-                pools: POOL,
-                ..Taken::default()
-            },
-        };
-        let memory = self.take(task, gpu, taken, 4 << 10);
-        if let Some(group) = group {
-            self.refer(group);
-            self.memory.get_mut(&group).expect("there").channels += 1;
-            self.memory.get_mut(&memory).expect("there").group = Some(group);
-        }
-        self.met.note("a channel is made");
-        self.enter_or_drop(task, names, CHANNEL, memory)
     }
 
     fn gpu(&self, client: u32, object: u32) -> Result<usize, NvStatus> {
@@ -652,6 +612,7 @@ impl Machine {
             self.clients.remove(&client);
         }
         self.expect_hidden((client, handle));
+        self.control_pages.remove(&(client, handle));
         self.drop(object.memory);
     }
 
@@ -895,6 +856,7 @@ impl Machine {
             && self.maps.is_empty()
             && self.exports.is_empty()
             && self.registered.is_empty()
+            && self.control_pages.is_empty()
             && self.pages.are_free()
             && self.taken.iter().flatten().all(|t| *t == Taken::default())
     }

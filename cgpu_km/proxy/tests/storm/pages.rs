@@ -25,6 +25,13 @@ pub(super) struct SeenPage {
     owner: PageOwner,
 }
 
+impl SeenPage {
+    /// The memory that it was of.
+    pub(super) fn memory(&self) -> usize {
+        self.owner.memory
+    }
+}
+
 /// The owner of each page, by GPU. Pages that are freed are given to the next who asks.
 #[derive(Debug, Default)]
 pub(super) struct StormPages([Vec<Option<PageOwner>>; GPUS]);
@@ -57,9 +64,24 @@ impl StormPages {
         own.take(SHOWN).collect()
     }
 
+    /// The page at an offset in memory. Beyond its end it is whatever lies there.
+    pub(super) fn at(&self, gpu: usize, memory: usize, offset: u64) -> Option<SeenPage> {
+        let of_memory = |of: &Option<PageOwner>| of.is_some_and(|owner| owner.memory == memory);
+        let owners = &self.0[gpu];
+        let mut own = (0..owners.len()).filter(|&page| of_memory(&owners[page]));
+        let first = own.clone().next()?;
+        let number = usize::try_from(offset / PAGE).unwrap_or(usize::MAX);
+        Some(SeenPage {
+            gpu,
+            page: own.nth(number).unwrap_or(first.saturating_add(number)),
+            owner: owners[first]?,
+        })
+    }
+
     /// Whether somebody else can have a page by now, or `tenant` never had it.
     pub(super) fn is_foreign(&self, shown: &SeenPage, tenant: usize) -> bool {
-        self.0[shown.gpu][shown.page] != Some(shown.owner) || shown.owner.tenant != tenant
+        let owner = self.0[shown.gpu].get(shown.page).copied().flatten();
+        owner != Some(shown.owner) || shown.owner.tenant != tenant
     }
 
     pub(super) fn are_free(&self) -> bool {

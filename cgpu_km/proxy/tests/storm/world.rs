@@ -384,6 +384,7 @@ impl World {
         self.machine.count_tables();
         self.machine
             .expect_own_pages(|file| self.files[&file].tenant);
+        self.machine.expect_own_control_pages();
         for (number, tenant) in self.tenants.iter_mut().enumerate() {
             for &gpu in SHARES[number] {
                 let share = tenant.accounting.share(id(gpu)).expect("a share");

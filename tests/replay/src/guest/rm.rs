@@ -440,6 +440,29 @@ impl Client {
         self.alloc(DEVICE_HANDLE, handle, SYSTEM_MEMORY, &mut params)
     }
 
+    /// RM_MAP_MEMORY_DMA of an object into an address space, or a range in one: the address.
+    pub fn map_dma(
+        &self,
+        (object, space): (u32, u32),
+        length: u64,
+        flags: u32,
+    ) -> Result<u64, Failure> {
+        let mut outer = [0; 64];
+        let names = [self.handle, DEVICE_HANDLE, space, object];
+        for (at, value) in (0..).step_by(4).zip(names) {
+            put_u32(&mut outer, at, value);
+        }
+        put_u64(&mut outer, 24, length);
+        put_u32(&mut outer, 32, flags);
+        // Since branch 580 more flags stand before the address.
+        let address = if facts::branch() < 580 { 40 } else { 48 };
+        let size = address + 16;
+        let request = request(0x57, u32::try_from(size).unwrap_or(0));
+        sys::ioctl(self.ctl, request, &mut outer[..size]).map_err(Failure::Errno)?;
+        status(u32_at(&outer, address + 8))?;
+        Ok(u64_at(&outer, address))
+    }
+
     /// RM_FREE.
     pub fn free(&self, object: u32) -> Result<(), Failure> {
         free(self.ctl, self.handle, object)

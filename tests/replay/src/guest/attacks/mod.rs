@@ -24,6 +24,7 @@ mod attack;
 mod beyond;
 mod channels;
 mod clients;
+mod control_pages;
 mod controls;
 mod crowds;
 mod escapes;
@@ -192,6 +193,7 @@ fn own() -> impl Iterator<Item = &'static Own> {
         groups::ATTACKS,
         across::ATTACKS,
         beyond::ATTACKS,
+        control_pages::ATTACKS,
         crowds::ATTACKS,
         lookup::ATTACKS,
     ]

@@ -390,17 +390,8 @@ impl Attacker {
         length: u64,
         flags: u32,
     ) -> Result<u64, String> {
-        let mut outer = [0; 64];
-        let names = [self.client.handle, rm::DEVICE_HANDLE, space, object];
-        for (at, value) in (0..).step_by(4).zip(names) {
-            put_u32(&mut outer, at, value);
-        }
-        put_u64(&mut outer, 24, length);
-        put_u32(&mut outer, 32, flags);
-        // Since branch 580 more flags stand before the address.
-        let address = if facts::branch() < 580 { 40 } else { 48 };
-        self.escape(0x57, &mut outer[..address + 16], address + 8)?;
-        Ok(u64_at(&outer, address))
+        let mapped = self.client.map_dma((object, space), length, flags);
+        mapped.map_err(|failure| failure.to_string())
     }
 
     /// The key of events of this descriptor.

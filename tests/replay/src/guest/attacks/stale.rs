@@ -129,7 +129,7 @@ pub(super) struct Program {
 #[derive(Clone, Copy)]
 pub(super) struct Piece {
     fd: i32,
-    address: u64,
+    pub(super) address: u64,
     /// As the driver names the mapping.
     told: u64,
 }
