@@ -19,11 +19,12 @@ use crate::{
     guest::{
         rm,
         suite::mappings::{read, write},
-        tools::at,
+        tools::{at, control},
         uvm,
     },
     sys,
 };
+use cgpu_uapi::capability;
 
 pub(super) const ATTACKS: &[Own] = &[Own {
     name: "a channel's control page in freed memory",
@@ -191,13 +192,20 @@ fn tried(place: Place) -> Result<End, String> {
     Ok(end)
 }
 
+/// The ring's addresses are of a class for graphics.
+fn through_instance() -> Result<End, String> {
+    let given = control()?.set_capabilities("attacker", GPU, capability::ALL);
+    given.map_err(|errno| format!("capabilities: errno {errno}"))?;
+    tried(Place::Instance)
+}
+
 fn reach_freed() -> Result<String, String> {
     match alone(|| tried(Place::Driver))? {
         End::Freed(true) => {}
         End::Freed(false) => return Err("the GPU does not reach a neighbour's memory".to_owned()),
         End::Kept(_) => return Err("the driver does not free the memory".to_owned()),
     }
-    match in_instances(|| tried(Place::Instance))? {
+    match in_instances(through_instance)? {
         End::Kept(true) => Ok(format!(
             "refused: status {IN_USE:#x}; on the driver it is reached"
         )),
