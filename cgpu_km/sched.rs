@@ -15,8 +15,10 @@
 //! alone. The lock of the driver's interface is the innermost of all, held only to look at it.
 //!
 //! Tasks of programs take the locks of the scheduler, of the boosts and of the interface. A program
-//! can have such a task not run for long. The thread lends its priority to the holder of the first
-//! two ([`RtMutex`]), and the third is a spinlock, in which no task is taken off its processor.
+//! can have such a task not run for long. An operator's task, which takes that of the list of
+//! instances, may not run for long on a busy host. The thread lends its priority to the holder of
+//! any of them ([`RtMutex`]) but that of the interface. That one is a spinlock, in which no task is
+//! taken off its processor. None is held while memory is made or given back.
 //!
 //! The interface is taken away only after the thread's call into the driver has ended, if it makes
 //! one ([`Conductor::wait_for_call`]). A program's call that uses the interface keeps it until the
@@ -84,11 +86,11 @@ use crate::{
     store::{
         Exhausted,
         List, //
-    }, //
+    },
+    uapi::MAX_INSTANCES_PER_GPU, //
 };
 use kernel::{
     new_condvar,
-    new_mutex,
     new_spinlock,
     prelude::*,
     sync::{
@@ -99,7 +101,6 @@ use kernel::{
         },
         Arc,
         CondVar,
-        Mutex,
         SpinLock, //
     }, //
 };
@@ -110,7 +111,7 @@ pub struct Conductor {
     #[pin]
     scheduler: RtMutex<Scheduler>,
     #[pin]
-    instances: Mutex<KVec<InstanceHands>>,
+    instances: RtMutex<List<InstanceHands>>,
     /// The boosts that the instances want. Taken alone.
     #[pin]
     boosts: RtMutex<Boosts>,
@@ -149,10 +150,10 @@ impl Conductor {
     pub fn new() -> Result<Arc<Self>> {
         let scheduler = Scheduler::new(Mechanisms::DOORBELL, Costs::MEASURED, Rules::DEFAULT);
         let scheduler = scheduler.map_err(|_| ENOMEM)?;
-        Arc::pin_init(
+        let conductor = Arc::pin_init(
             pin_init!(Self {
                 scheduler <- RtMutex::new(scheduler),
-                instances <- new_mutex!(KVec::new()),
+                instances <- RtMutex::new(List::new()),
                 boosts <- RtMutex::new(Boosts::default()),
                 driver <- new_spinlock!(None),
                 calls <- new_spinlock!(ThreadCalls::default()),
@@ -161,7 +162,16 @@ impl Conductor {
                 stopping: Atomic::new(false),
             }),
             GFP_KERNEL,
-        )
+        )?;
+        conductor.make_room().map_err(|_| ENOMEM)?;
+        Ok(conductor)
+    }
+
+    /// Makes room for all instances that a GPU can have, before anybody else has these locks.
+    fn make_room(&self) -> Result<(), Exhausted> {
+        *self.instances.lock() = List::with_room(MAX_INSTANCES_PER_GPU)?;
+        self.scheduler.lock().make_room()?;
+        self.boosts.lock().make_room()
     }
 
     /// Works on the scheduler, with the time, and wakes the thread, which looks what follows.
@@ -179,6 +189,11 @@ impl Conductor {
     /// The boosts, for any task but the thread.
     fn boosts(&self) -> RtMutexGuard<'_, Boosts> {
         self.take(&self.boosts)
+    }
+
+    /// The instances, for any task but the thread.
+    fn instances(&self) -> RtMutexGuard<'_, List<InstanceHands>> {
+        self.take(&self.instances)
     }
 
     /// Takes a lock that the thread takes as well. If another task has it, the thread is woken to
@@ -278,7 +293,8 @@ impl Conductor {
             gate,
             locks: None,
         };
-        let added = self.instances.lock().push(hands, GFP_KERNEL);
+        // There is room for as many as a GPU can have.
+        let added = self.instances().push(hands);
         added.map_err(|_| ChangeRefused::Exhausted)?;
         let boosts = self.boosts().add(id);
         let added = boosts.map_err(|_| ChangeRefused::Exhausted);
@@ -294,7 +310,7 @@ impl Conductor {
     /// An instance's tenant has these locks. Until it is told so, the thread makes no calls on the
     /// clients of its programs.
     pub fn set_client_locks(&self, id: InstanceId, locks: Arc<ClientLocks>) {
-        let mut instances = self.instances.lock();
+        let mut instances = self.instances();
         if let Some(hands) = instances.iter_mut().find(|hands| hands.id == id) {
             hands.locks = Some(locks);
         }
@@ -309,7 +325,12 @@ impl Conductor {
     }
 
     fn forget_hands(&self, id: InstanceId) {
-        self.instances.lock().retain(|hands| hands.id != id);
+        let mut instances = self.instances();
+        let place = instances.iter().position(|hands| hands.id == id);
+        let former = place.and_then(|place| instances.swap_remove(place));
+        drop(instances);
+        // It may be the last that has the gate.
+        drop(former);
     }
 
     /// A client is about to go with its file: the thread makes no further call on it.

@@ -17,9 +17,12 @@
 //! subdevice.c). So a boost of the module's own client ends when the module gives the client back.
 
 use super::sched::InstanceId;
-use crate::store::{
-    Exhausted,
-    List, //
+use crate::{
+    store::{
+        Exhausted,
+        List, //
+    },
+    uapi::MAX_INSTANCES_PER_GPU, //
 };
 
 /// How long a boost is wanted. A greater value is wanted for longer.
@@ -143,6 +146,13 @@ pub struct Boosts {
 }
 
 impl Boosts {
+    /// Makes room for all instances that a GPU can have, before there is any. None is then added
+    /// with a wait for memory under the lock of this.
+    pub fn make_room(&mut self) -> Result<(), Exhausted> {
+        self.wishes = List::with_room(MAX_INSTANCES_PER_GPU)?;
+        Ok(())
+    }
+
     /// A new instance, which wants nothing yet.
     pub fn add(&mut self, instance: InstanceId) -> Result<(), Exhausted> {
         self.wishes.push((instance, Boost::OFF))

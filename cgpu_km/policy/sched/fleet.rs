@@ -22,7 +22,8 @@ use crate::{
     store::{
         Exhausted,
         List, //
-    }, //
+    },
+    uapi::MAX_INSTANCES_PER_GPU, //
 };
 
 /// A channel group, or a channel that has none.
@@ -124,6 +125,12 @@ impl Fleet {
             groups: List::new(),
             channels: List::new(),
         }
+    }
+
+    /// Makes room for all instances that a GPU can have, while there is none.
+    pub(super) fn make_room(&mut self) -> Result<(), Exhausted> {
+        self.instances = List::with_room(MAX_INSTANCES_PER_GPU)?;
+        Ok(())
     }
 
     pub(super) fn instances(&self) -> impl Iterator<Item = &SchedInstance> {

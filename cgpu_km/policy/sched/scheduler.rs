@@ -148,6 +148,16 @@ impl Scheduler {
         })
     }
 
+    /// Makes room for all instances that a GPU can have, before there is any. None is then added
+    /// with a wait for memory under the scheduler's lock.
+    ///
+    /// # Errors
+    ///
+    /// No memory was left.
+    pub fn make_room(&mut self) -> Result<(), Exhausted> {
+        self.fleet.make_room()
+    }
+
     /// The mechanisms that work here: fewer than at first if the driver refused one for good.
     pub fn mechanisms(&self) -> Mechanisms {
         self.mechanisms

@@ -2,7 +2,11 @@
 //! Wishes for the highest clock, and the driver's calls that follow from them.
 
 use super::*;
-use crate::policy::sched::InstanceId;
+use crate::{
+    policy::sched::InstanceId,
+    store::failing,
+    uapi::MAX_INSTANCES_PER_GPU, //
+};
 
 const SUBDEVICE: ObjectHandle = ObjectHandle(0x5c00_0003);
 const ONE: InstanceId = InstanceId(1);
@@ -204,4 +208,14 @@ fn returned_driver_is_asked_anew() {
     boosts.want(ONE, Boost::ENDLESS);
     boosts.attach();
     assert_eq!(calls(&mut boosts, 9 * SECOND), [BoostCall::Endless]);
+}
+
+#[test]
+fn boosting_instances_are_added_without_memory() {
+    let mut boosts = Boosts::default();
+    boosts.make_room().unwrap();
+    let ids = (0..MAX_INSTANCES_PER_GPU).map(|id| InstanceId(u32::try_from(id).unwrap()));
+    let mut add = |id| boosts.add(id);
+    let (added, failed) = failing::after(0, || ids.map(&mut add).all(|added| added.is_ok()));
+    assert!(added && !failed);
 }

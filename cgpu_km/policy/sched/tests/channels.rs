@@ -4,7 +4,8 @@
 use super::*;
 use crate::{
     policy::channel_limit::default_limit,
-    store::failing, //
+    store::failing,
+    uapi::MAX_INSTANCES_PER_GPU, //
 };
 
 /// Runs two instances with so many channels each for three seconds. Returns the most calls that a
@@ -250,4 +251,15 @@ fn removed_instances_leave_their_room() {
     assert_eq!(bench.sched.expect_channels(B, 400), None);
     // Nobody is left to be scheduled.
     assert_eq!(bench.sched.expect_channels(A, 10_000), None);
+}
+
+#[test]
+fn instances_are_added_without_memory() {
+    let rules = Rules::DEFAULT;
+    let mut sched = Scheduler::new(Mechanisms::ALL, Costs::MEASURED, rules).expect("memory");
+    sched.make_room().expect("memory");
+    let ids = (0..MAX_INSTANCES_PER_GPU).map(|id| InstanceId(u32::try_from(id).expect("few")));
+    let mut add = |id| sched.add(0, id, terms(1));
+    let (added, failed) = failing::after(0, || ids.map(&mut add).all(|added| added.is_ok()));
+    assert!(added && !failed);
 }
