@@ -222,6 +222,7 @@ struct fake_object {
 		/* PERF_BOOST; its number below the device */
 		struct { bool boosted; u32 number; } subdevice;
 		struct { u32 fd; } event;
+		struct { u32 client; } debugger;	/* the driver's own */
 	};
 };
 
@@ -329,6 +330,7 @@ u32 fake_object_new(struct fake_client *client, struct fake_object *parent,
 void fake_object_free(struct fake_object *object);
 u32 fake_depend(struct fake_object *dependant, struct fake_object *target);
 u32 fake_client_new(const struct fake_sec *sec, u32 *handle);
+u32 fake_client_own(u32 *handle);
 /* Under rm_lock: it is about to be freed. */
 void fake_look_without_lock(u32 hclient, u32 hobject);
 void fake_lookup_freed(const struct fake_object *o);

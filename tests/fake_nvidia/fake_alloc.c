@@ -469,8 +469,10 @@ static u32 make(struct fake_object *o, void *params,
 		target = fake_object(app, p->class3d);
 		if (!target)
 			return NV_ERR_INVALID_OBJECT_PARENT;
-		return fake_may(target, o->client, 1u << RS_ACCESS_DEBUG) ?
-			NV_OK : NV_ERR_INSUFFICIENT_PERMISSIONS;
+		if (!fake_may(target, o->client, 1u << RS_ACCESS_DEBUG))
+			return NV_ERR_INSUFFICIENT_PERMISSIONS;
+		/* _ksmdbgssnInitClient() */
+		return fake_client_own(&o->debugger.client);
 	}
 	default:
 		return NV_OK;

@@ -27,6 +27,8 @@ DEFINE_MUTEX(rm_lock);
 DEFINE_XARRAY(fake_clients);
 static u32 next_client = 0xc1d00000;
 
+static void free_client(struct fake_client *client);
+
 struct fake_client *fake_client(u32 handle)
 {
 	lockdep_assert_held(&rm_lock);
@@ -148,6 +150,8 @@ static void free_leaf(struct fake_object *o)
 		fake_userd_end(o);
 	if (o->class->kind == KIND_SUBDEVICE)
 		fake_boost_end(o);
+	if (o->class->kind == KIND_DEBUGGER && o->debugger.client)
+		free_client(fake_client(o->debugger.client));
 	if (o->class->kind == KIND_ENGINE && o->class->params == 16)
 		(*fake_context_objects(o->parent))--;
 	if (o->mem) {
@@ -242,6 +246,20 @@ static void free_client(struct fake_client *client)
 	xa_destroy(&client->objects);
 	put_pid(client->tgid);
 	fake_free(client);
+}
+
+/*
+ * A client that the driver makes for itself. It counts in the same row, from
+ * another base (RS_CLIENT_INTERNAL_HANDLE_BASE).
+ */
+u32 fake_client_own(u32 *handle)
+{
+	static const struct fake_sec sec = { .admin = true, .kernel = true };
+
+	do {
+		*handle = (++next_client & 0xfffff) | 0xc1e00000;
+	} while (fake_client(*handle));
+	return fake_client_new(&sec, handle);
 }
 
 /* osapi.c:rm_cleanup_file_private(), RmFreeUnusedClients() */

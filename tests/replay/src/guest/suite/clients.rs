@@ -9,6 +9,7 @@ use std::{
 };
 
 use crate::{
+    bytes::put_u32,
     guest::{
         instance::Instance,
         process::{in_child, spawn},
@@ -218,22 +219,55 @@ fn in_time() -> Verdict {
     })
 }
 
+/// Opens and closes debugger sessions for ever. For each the driver makes a client of its own, by a
+/// number of the same row. An error says that there is no session.
+fn session_after_session(instance: &Instance) -> Verdict {
+    const GROUP: u32 = 0x5C00_0310;
+    const CHANNEL: u32 = 0x5C00_0311;
+    const OBJECT: u32 = 0x5C00_0312;
+    const SESSION: u32 = 0x5C00_0313;
+    let client = instance.client()?;
+    at("group", client.channel_group(GROUP, rm::COMPUTE))?;
+    at("channel", client.channel(GROUP, CHANNEL))?;
+    let object = client.alloc(CHANNEL, OBJECT, 0xcbc0, &mut [0; 16]);
+    at("compute object", object)?;
+    loop {
+        let mut params = [0; 12];
+        put_u32(&mut params, 4, client.handle);
+        put_u32(&mut params, 8, OBJECT);
+        let made = client.alloc(rm::DEVICE_HANDLE, SESSION, 0x83de, &mut params);
+        at("session", made)?;
+        at("free", client.free(SESSION))?;
+    }
+}
+
 /// Beside a program that makes clients all the time: on the driver's own nodes, and of another
-/// instance.
+/// instance; and beside one of that instance with debugger sessions.
 fn beside_others() -> Verdict {
     let (own, other) = (Instance::new("calm", GIB)?, Instance::new("eager", GIB)?);
     let ctl = open_node(&own.folder(), "nvidiactl")?;
-    for folder in ["/dev", &other.folder()] {
-        let busy = || match open_node(folder, "nvidiactl") {
-            Ok(ctl) => rm::client_after_client(ctl),
-            Err(_) => 1,
-        };
-        let child = sys("fork", spawn(busy))?;
+    let clients = |folder: &str| match open_node(folder, "nvidiactl") {
+        Ok(ctl) => rm::client_after_client(ctl),
+        Err(_) => 1,
+    };
+    let sessions = || {
+        let ended = session_after_session(&other);
+        println!("        no sessions: {ended:?}");
+        1
+    };
+    let loads: [(&str, &dyn Fn() -> i32); 3] = [
+        ("the host's clients", &|| clients("/dev")),
+        ("another instance's clients", &|| clients(&other.folder())),
+        ("debugger sessions", &sessions),
+    ];
+    for (load, run) in loads {
+        let child = sys("fork", spawn(run))?;
         let made = made(ctl);
         sys("kill", os::kill(child, libc::SIGKILL))?;
         let status = sys("wait", os::wait(child))?;
-        holds("the other made none", status == libc::SIGKILL)?;
-        holds("no client was made", made?.0 > 0)?;
+        holds(&format!("{load}: none"), status == libc::SIGKILL)?;
+        let (count, _) = made.map_err(|why| format!("{load}: {why}"))?;
+        holds(&format!("{load}: no client was made"), count > 0)?;
     }
     sys("close", os::close(ctl))
 }
