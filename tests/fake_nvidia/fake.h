@@ -203,6 +203,8 @@ struct fake_object {
 	struct nv_share_policy policy[4];
 	u32 policies;
 	u32 bonds;			/* KIND_SURFACE: channels */
+	/* struct fake_registered: KIND_P2P by .with, memory by .of */
+	struct list_head registered;
 	bool room, stream;		/* a profiler: for streams, and with one */
 	union {
 		struct fake_tsg tsg;
@@ -224,6 +226,12 @@ struct fake_object {
 		struct { u32 fd; } event;
 		struct { u32 client; } debugger;	/* the driver's own */
 	};
+};
+
+struct fake_registered {		/* CLI_THIRD_PARTY_P2P_VIDMEM_INFO */
+	struct list_head with, of;
+	u32 memory;
+	u64 start, last;
 };
 
 struct fake_dep {			/* refAddDependant() */
@@ -364,6 +372,7 @@ u32 fake_session_make(struct fake_object *o, const struct nv_session_params *p);
 void fake_session_end(const struct fake_object *o);
 u32 fake_surface_make(struct fake_object *o, const struct nv_surface_params *p);
 void fake_surface_end(const struct fake_object *o);
+void fake_registered_end(struct fake_object *o);
 u32 fake_mapper_make(struct fake_object *o, const struct nv_mapper_params *p);
 u32 fake_context_make(struct fake_object *o,
 		      const struct nv_context_dma_params *p);

@@ -446,6 +446,10 @@ static u32 make(struct fake_object *o, void *params,
 		return fake_surface_make(o, params);
 	case KIND_PEERS:
 		return make_peers(o, params);
+	case KIND_P2P:
+		/* third_party_p2p.c: NV503C_ALLOC_PARAMETERS_FLAGS_TYPE_BAR1 */
+		return params && (*(u32 *)params & 3) == 1 ?
+			NV_OK : NV_ERR_NOT_SUPPORTED;
 	case KIND_RUSD:
 		o->mem = fake_mem_plain(o->gpu, PLACE_RUSD, PAGE_SIZE);
 		if (!o->mem)

@@ -192,6 +192,95 @@ static u32 register_space(struct fake_ctrl *c)
 	return status;
 }
 
+struct register_memory {		/* 0x503c0104 */
+	u32 memory;
+	u64 address, size, offset;
+};
+static_assert(sizeof(struct register_memory) == 32);
+
+static void forget(struct fake_registered *r)
+{
+	list_del(&r->with);
+	list_del(&r->of);
+	fake_free(r);
+}
+
+/*
+ * third_party_p2p.c:thirdpartyp2pDestruct_IMPL(); for video memory
+ * CliUnregisterMemoryFromThirdPartyP2P()
+ */
+void fake_registered_end(struct fake_object *o)
+{
+	struct fake_registered *r, *next;
+
+	if (o->class->kind == KIND_P2P)
+		list_for_each_entry_safe(r, next, &o->registered, with)
+			forget(r);
+	else
+		list_for_each_entry_safe(r, next, &o->registered, of)
+			forget(r);
+}
+
+static struct fake_registered *registered(struct fake_object *o, u32 memory)
+{
+	struct fake_registered *r;
+
+	list_for_each_entry(r, &o->registered, with)
+		if (r->memory == memory)
+			return r;
+	return NULL;
+}
+
+static const struct fake_object *device_of(const struct fake_object *o)
+{
+	while (o && o->class->kind != KIND_DEVICE)
+		o = o->parent;
+	return o;
+}
+
+/* third_party_p2p_ctrl.c:thirdpartyp2pCtrlCmdRegisterVidmem_IMPL() */
+static u32 register_memory(struct fake_ctrl *c)
+{
+	const struct register_memory *p = c->params;
+	struct fake_object *o = fake_object(c->client, p->memory);
+	struct fake_registered *r;
+	u64 last, end;
+
+	if (!o || !o->mem || device_of(o) != device_of(c->object))
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (o->class->class != NV01_MEMORY_LOCAL_USER)
+		return NV_ERR_NOT_SUPPORTED;
+	if (!p->size || (p->address | p->size | p->offset) & (SZ_64K - 1) ||
+	    check_add_overflow(p->address, p->size - 1, &last) ||
+	    check_add_overflow(p->size, p->offset, &end) || end > o->mem->size)
+		return NV_ERR_INVALID_ARGUMENT;
+	list_for_each_entry(r, &c->object->registered, with)
+		if (r->memory == p->memory ||
+		    (p->address <= r->last && last >= r->start))
+			return NV_ERR_INSERT_DUPLICATE_NAME;
+	r = fake_zalloc(sizeof(*r));
+	if (!r)
+		return NV_ERR_NO_MEMORY;
+	r->memory = p->memory;
+	r->start = p->address;
+	r->last = last;
+	list_add(&r->with, &c->object->registered);
+	list_add(&r->of, &o->registered);
+	return NV_OK;
+}
+
+/* CliDelThirdPartyP2PVidmemInfo() */
+static u32 unregister_memory(struct fake_ctrl *c)
+{
+	const u32 *memory = c->params;
+	struct fake_registered *r = registered(c->object, *memory);
+
+	if (!r)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	forget(r);
+	return NV_OK;
+}
+
 struct debug_memory {			/* 0x83de0315 */
 	u32 memory, length;
 	u64 offset, buffer;
@@ -281,6 +370,8 @@ static u32 bind_counters(struct fake_ctrl *c)
 const struct fake_ctrl_entry fake_ctrl_hold[] = {
 	{ 0x00da0002, 40, NULL, bind_channel },
 	{ 0x503c0102, 16, NULL, register_space },
+	{ 0x503c0104, 32, NULL, register_memory },
+	{ 0x503c0105, 4, NULL, unregister_memory },
 	{ 0x83de0315, 24, NULL, debug_memory },
 	{ 0xa06c0101, 3, NULL, schedule_group },
 	{ 0xb0cc0105, 56, NULL, make_stream },

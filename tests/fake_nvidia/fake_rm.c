@@ -91,6 +91,7 @@ u32 fake_object_new(struct fake_client *client, struct fake_object *parent,
 	INIT_LIST_HEAD(&o->dependants);
 	INIT_LIST_HEAD(&o->depends);
 	INIT_LIST_HEAD(&o->maps);
+	INIT_LIST_HEAD(&o->registered);
 	if (xa_err(xa_store(&client->objects, handle, o, GFP_KERNEL))) {
 		fake_free(o);
 		return NV_ERR_NO_MEMORY;
@@ -133,6 +134,7 @@ static void free_leaf(struct fake_object *o)
 	}
 	list_for_each_entry_safe(map, next_map, &o->maps, list)
 		fake_cpu_map_free(o->gpu, map);
+	fake_registered_end(o);
 	if (o->class->kind == KIND_VASPACE)
 		fake_space_end(o);
 	if (o->class->kind == KIND_SESSION)

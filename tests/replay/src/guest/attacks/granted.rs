@@ -145,22 +145,15 @@ fn register(a: &Attacker, number: u32) -> Verdict {
     a.control(OWN, 0x503c_0102, &mut params)
 }
 
-/// Memory for other devices, which the emulated GPU does not have.
-fn peer_memory(a: &Attacker) -> Verdict {
-    let made = a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0x503c, &mut [0; 4]);
-    let made = made.map_err(|why| standin::not_here(&format!("no memory for others: {why}")));
-    a.prepare("peer memory", made)
-}
-
 fn for_itself(a: &Attacker) -> Verdict {
-    peer_memory(a)?;
+    a.peer_memory(OWN)?;
     register(a, OWN)
 }
 
 /// Numbers that are no object's: the driver keeps a record of each.
 fn registrations(a: &Attacker) -> Verdict {
     const RECORDS: u32 = 20_000;
-    peer_memory(a)?;
+    a.peer_memory(OWN)?;
     for count in 0..RECORDS {
         register(a, OWN + 1 + count).map_err(|end| format!("{end} after {count}"))?;
     }

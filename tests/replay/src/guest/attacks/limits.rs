@@ -17,6 +17,8 @@ attacks! {
         Passes, Told, clients;
     "objects without end": "rs_client.c:clientAllocResource_IMPL", Passes, Told, objects;
     "objects mapped without end": "rs_resource.c:refAddMapping", Passes, Told, mappings;
+    "memory registered more than once (REGISTER_VIDMEM)": "third_party_p2p.c:CliAddThirdPartyP2PVidmemInfo",
+        Refuses, Told, second_record;
     "events without end": "event.c:eventConstruct_IMPL", Passes, Told, events;
     "the firmware's heap filled by a GPU's memory (REGISTER_MEMDESC_TO_PHYS_RM)": "mem.c:memConstructCommon_IMPL",
         Passes, Gpu, |a| known(a, 0x40, 0x1_C101, 0x1800_0000);
@@ -68,6 +70,51 @@ fn mappings(attacker: &Attacker) -> Verdict {
         let _ = sys::close(fd);
         told(mapped)
     })
+}
+
+/// Registers memory with an object for other devices.
+fn register(attacker: &Attacker, peer: u32, memory: u32, address: u64) -> Verdict {
+    let mut params = [0; 32];
+    put_u32(&mut params, 0, memory);
+    put_u64(&mut params, 8, address);
+    put_u64(&mut params, 16, 2 * MIB);
+    attacker.control(peer, 0x503c_0104, &mut params)
+}
+
+/// The driver keeps a record of each registration. It has one of each piece of memory at most, so
+/// they are bounded by the objects. A device has one subdevice, that one object for other devices,
+/// and the memory is of that device.
+fn second_record(a: &Attacker) -> Verdict {
+    const MEMORY: u32 = OWN + 1;
+    const OTHER: u32 = OWN + 2;
+    a.memory(MEMORY, 2 * MIB)?;
+    a.peer_memory(OWN)?;
+    let registered = register(a, OWN, MEMORY, 0);
+    a.prepare("registered memory", registered)?;
+    let mut device = [0; 56];
+    put_u32(&mut device, 0, a.victim.gpus.instance);
+    // Branch 535 has one of a GPU in a client.
+    let beside = a
+        .alloc(a.client.handle, OTHER, rm::DEVICE, &mut device)
+        .and_then(|()| a.alloc(OTHER, OTHER + 1, rm::SUBDEVICE, &mut [0; 4]))
+        .and_then(|()| a.alloc(OTHER + 1, OTHER + 2, 0x503c, &mut [1, 0, 0, 0]))
+        .and_then(|()| register(a, OTHER + 2, MEMORY, 0));
+    let ways = [
+        beside,
+        register(a, OWN, MEMORY, 1 << 40),
+        a.alloc(rm::SUBDEVICE_HANDLE, OTHER + 3, 0x503c, &mut [1, 0, 0, 0]),
+        a.alloc(rm::DEVICE_HANDLE, OTHER + 4, rm::SUBDEVICE, &mut [0; 4]),
+    ];
+    // With the memory its record goes, so that another piece can be where it was.
+    a.prepare("a free", told(a.client.free(MEMORY)))?;
+    a.memory(MEMORY, 2 * MIB)?;
+    let after = register(a, OWN, MEMORY, 0);
+    a.prepare("new memory where the former was", after)?;
+    let refused: Vec<String> = ways.iter().filter_map(|way| way.clone().err()).collect();
+    if refused.len() < ways.len() {
+        return Ok(());
+    }
+    Err(refused.join(", "))
 }
 
 /// Memory or a range of addresses of 2 MiB that the firmware is to know.

@@ -22,7 +22,7 @@ use crate::{
         tools::{control, Verdict},
         uvm,
     },
-    layout, sys,
+    layout, standin, sys,
 };
 
 /// A call's answer, in words.
@@ -384,6 +384,13 @@ impl Attacker {
     pub(super) fn memory(&self, handle: u32, bytes: u64) -> Verdict {
         let made = self.client.memory(handle, bytes);
         self.prepare("memory", made).map(drop)
+    }
+
+    /// An object for other devices, of BAR1, as CUDA makes it.
+    pub(super) fn peer_memory(&self, handle: u32) -> Verdict {
+        let made = self.alloc(rm::SUBDEVICE_HANDLE, handle, 0x503c, &mut [1, 0, 0, 0]);
+        let made = made.map_err(|why| standin::not_here(&format!("no memory for others: {why}")));
+        self.prepare("peer memory", made)
     }
 
     /// An address space.
