@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # build.sh [--kernel KERNEL] [--without WORD,...] [--clippy] [--modules-only]: builds what the test
-# machine runs and prints the folder it is in. KERNEL is stock, debug, or a stock kernel of
+# machine runs and prints the folder it is in. KERNEL is stock, debug, cfi, or a stock kernel of
 # host-kernel.sh: SERIES or newest (6.12, say) for the module from the object (dist/object), or
 # in-tree-SERIES (in-tree-7.3) for the module with the kernel's own Rust. KERNEL is path for the
 # module from the object and a kernel that KHEADERS and KIMAGE name (path-kernel.sh). With --without
 # the module does not use these features of the kernel (cgpu_km/os_interface/features.mk), as on a
 # kernel that lacks them.
 #
-#   modules/*.ko   cgpu_km and the stand-in driver, for that kernel; for SERIES and path cgpu_km
+#   modules/*.ko   cgpu_km and the stand-in driver, for that kernel; for SERIES, path, cfi cgpu_km
 #                  from the object (dist/object), by gcc and the kernel's headers alone
 #   bin/*          the programs of the workspace, static
 #   vmlinuz, release, root   the kernel, its release, the Debian folder (links and a text)

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# debug-kernel.sh: builds the kernel of `make test-debug` and prints its folder: KASAN, lockdep,
-# kmemleak, object and list checks, CFI, KCOV (debug-*.config says what and why), from the same
-# source as the stock kernel, with clang 19 and Debian's rustc. It takes about ten minutes of two
-# cores once and is kept under ~/.cache/cgpu by the hash of this script, the configuration and the
-# kernel's version.
+# debug-kernel.sh [cfi]: builds the kernel of `make test-debug` and prints its folder: KASAN,
+# lockdep, kmemleak, object and list checks, CFI, KCOV (debug-*.config says what and why), from the
+# same source as the stock kernel, with clang 19 and Debian's rustc. It takes about ten minutes of
+# two cores once and is kept under ~/.cache/cgpu by the hash of this script, the configuration and
+# the kernel's version. With the word it is a kernel with CFI alone, for the module from the object.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -13,11 +13,21 @@ COMPILER=clang-19
 here=$CGPU_TREE/tests/vm
 root=$("$here/kernel-env.sh")
 version=$(cat "$root/../kernel-version")
+kind=${1:-debug}
+case $kind in
+debug)
+	needed=(KASAN PROVE_LOCKING DEBUG_ATOMIC_SLEEP DEBUG_KMEMLEAK KCOV FAILSLAB FAIL_PAGE_ALLOC)
+	needed+=(FAULT_INJECTION_DEBUG_FS FAULT_INJECTION_STACKTRACE_FILTER FAULT_INJECTION_USERCOPY)
+	;;
+cfi) needed=(DYNAMIC_FTRACE) ;;
+*) die "no such kernel: $kind" ;;
+esac
+checks=$kind-checks.config
 key=$({
-	hash_of_scripts "$0" "$here/debug-base.config" "$here/debug-checks.config"
+	hash_of_scripts "$0" "$here/debug-base.config" "$here/$checks"
 	echo "$version $(grep -E '^(rustc|bindgen|gcc-14) ' "$root/../versions")"
 } | sha256sum | cut -c1-12)
-if kept "debug-$key" "the debug kernel"; then
+if kept "$kind-$key" "the $kind kernel"; then
 	echo "$final"
 	exit 0
 fi
@@ -54,16 +64,14 @@ kmake() {
 }
 step "configuration"
 kmake tinyconfig
-cp "$here"/debug-base.config "$here"/debug-checks.config "$work/out/"
+cp "$here"/debug-base.config "$here/$checks" "$work/out/"
 log "$work/make.log" in_root "$root" "$work/ksrc" /ksrc ro "$work/out" /kout rw -- sh -c \
-	'cd /kout && /ksrc/scripts/kconfig/merge_config.sh -O /kout -m .config debug-base.config debug-checks.config'
+	"cd /kout && /ksrc/scripts/kconfig/merge_config.sh -O /kout -m .config debug-base.config $checks"
 kmake olddefconfig
 # An option whose dependency is missing vanishes without a word: what the tests stand on is checked.
-for option in RUST MODULES KASAN PROVE_LOCKING DEBUG_ATOMIC_SLEEP DEBUG_KMEMLEAK KCOV DEBUG_FS \
-	DEVTMPFS SERIAL_8250_CONSOLE CGROUP_BPF CGROUP_DEVICE USER_NS PID_NS IO_URING EPOLL MULTIUSER \
-	TMPFS IA32_EMULATION USERFAULTFD CROSS_MEMORY_ATTACH DMA_SHARED_BUFFER FAILSLAB \
-	FAIL_PAGE_ALLOC FAULT_INJECTION_DEBUG_FS \
-	FAULT_INJECTION_STACKTRACE_FILTER FAULT_INJECTION_USERCOPY INET X86_PAT CGROUP_FREEZER CFI; do
+for option in RUST MODULES CFI DEBUG_FS DEVTMPFS SERIAL_8250_CONSOLE CGROUP_BPF CGROUP_DEVICE \
+	USER_NS PID_NS IO_URING EPOLL MULTIUSER TMPFS IA32_EMULATION USERFAULTFD \
+	CROSS_MEMORY_ATTACH DMA_SHARED_BUFFER INET X86_PAT CGROUP_FREEZER "${needed[@]}"; do
 	grep -q "^CONFIG_$option=y" "$work/out/.config" || die "the configuration lost CONFIG_$option"
 done
 
@@ -75,5 +83,5 @@ find "$work/ksrc/drivers" "$work/ksrc/fs" "$work/ksrc/net" "$work/ksrc/sound" -n
 find "$work/out" -name '*.o' -not -path '*/scripts/*' -not -path '*/tools/*' -delete
 rm -f "$work"/out/vmlinux "$work"/out/vmlinux.a "$work"/out/.tmp_vmlinux*
 keep
-step "ready: debug kernel $version"
+step "ready: $kind kernel $version"
 echo "$final"

@@ -22,8 +22,9 @@ find_kernel() {
 		vmlinuz=$root/usr/lib/modules/$release/vmlinuz
 		id=$(basename "$(dirname "$root")")
 		;;
-	debug)
-		debug=$("$scripts/debug-kernel.sh")
+	debug | cfi)
+		debug=$("$scripts/debug-kernel.sh" "$kernel")
+		[ "$kernel" = debug ] || rust=
 		release=$(cat "$debug/out/include/config/kernel.release")
 		kdir=/kout
 		vmlinuz=$debug/vmlinuz

@@ -133,3 +133,23 @@ HELPER(const char *, errname, (int error), errname(error))
 /* The log has the numbers of errors then. */
 HELPER(const char *, errname, (int error), NULL)
 #endif
+
+/*
+ * The object returns, and jumps to addresses in r11, by the thunks of two mitigations. A kernel
+ * without them has no thunks.
+ */
+#define THUNK(name, jump)                      \
+	asm(".pushsection .text\n"             \
+	    ".globl " name "\n"                \
+	    ".type " name ", @function\n"      \
+	    name ":\n"                         \
+	    "\t" jump "\n"                     \
+	    "\tint3\n"                         \
+	    ".size " name ", . - " name "\n"   \
+	    ".popsection\n")
+#if !defined(CONFIG_MITIGATION_RETHUNK) && !defined(CONFIG_RETHUNK)
+THUNK("__x86_return_thunk", "ret");
+#endif
+#if !defined(CONFIG_MITIGATION_RETPOLINE) && !defined(CONFIG_RETPOLINE)
+THUNK("__x86_indirect_thunk_r11", "jmp *%r11");
+#endif
