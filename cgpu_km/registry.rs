@@ -214,12 +214,12 @@ impl Registry {
         let gpus = all(admin.gpus.iter().map(|record| &record.gpu))?;
         let instances = all(admin.instances())?;
         drop(admin);
-        let mut patience = Patience::of_a_report();
+        let patience = Patience::of_a_report();
         for gpu in &gpus {
             let (mut count, mut used) = (0u32, 0u64);
             for instance in instances.iter().filter(|i| Arc::ptr_eq(i.gpu(), gpu)) {
                 count = count.saturating_add(1);
-                let usage = instance.reported_usage(&mut patience);
+                let usage = instance.reported_usage(&patience);
                 if let Some(share) = usage.map(|usage| usage.share) {
                     let taken = share.used.saturating_add(share.overhead);
                     used = used.saturating_add(taken.saturating_add(share.managed));
@@ -256,8 +256,8 @@ impl Registry {
         &self,
         mut each: impl FnMut(&TenantInstance, &Usage) -> Result,
     ) -> Result<(), Failure> {
-        let mut patience = Patience::of_a_report();
-        self.instances(|instance| match instance.reported_usage(&mut patience) {
+        let patience = Patience::of_a_report();
+        self.instances(|instance| match instance.reported_usage(&patience) {
             Some(usage) => each(instance, &usage),
             // It was destroyed this very moment.
             None => Ok(()),

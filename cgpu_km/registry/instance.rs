@@ -123,7 +123,7 @@ impl TenantInstance {
     }
 
     /// The same for a report about all instances, which does not wait for a tenant.
-    pub(super) fn reported_usage(&self, patience: &mut Patience) -> Option<Usage> {
+    pub(super) fn reported_usage(&self, patience: &Patience) -> Option<Usage> {
         self.tenant.reported_usage(&self.told, self.id, patience)
     }
 

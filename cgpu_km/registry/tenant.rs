@@ -247,7 +247,7 @@ impl Tenant {
         &self,
         told: &ToldUsage,
         instance: u32,
-        patience: &mut Patience,
+        patience: &Patience,
     ) -> Option<Usage> {
         loop {
             if let Some(state) = self.state.try_lock() {

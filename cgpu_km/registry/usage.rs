@@ -8,7 +8,10 @@
 
 use crate::{
     nvidia::capability::Capabilities,
-    os_interface::sleep_until_signal,
+    os_interface::{
+        clock::now,
+        sleep_until_signal, //
+    },
     policy::ShareView, //
 };
 use kernel::{
@@ -57,25 +60,21 @@ impl ToldUsage {
     }
 }
 
-/// How often a report looks again at a tenant whose lock is taken: so often for all tenants
-/// together. Each time is a millisecond or up to two ticks of the kernel's clock later, 8 ms with
-/// 250 of them a second.
-const LOOKS: u32 = 3;
+/// How long a report looks again and again at tenants whose locks are taken, all of them together,
+/// in nanoseconds. Between two looks is a millisecond, or up to two ticks of the kernel's clock: 8
+/// ms with 250 of them a second, 20 ms with 100.
+const PATIENCE: u64 = 10_000_000;
 
-/// The patience of one report about all instances.
-pub(super) struct Patience(u32);
+/// The patience of one report about all instances: until when it waits.
+pub(super) struct Patience(u64);
 
 impl Patience {
     pub(super) fn of_a_report() -> Self {
-        Self(LOOKS)
+        Self(now().saturating_add(PATIENCE))
     }
 
     /// Waits a little; whether it did.
-    pub(super) fn waits(&mut self) -> bool {
-        let Some(left) = self.0.checked_sub(1) else {
-            return false;
-        };
-        self.0 = left;
-        sleep_until_signal(1).is_ok()
+    pub(super) fn waits(&self) -> bool {
+        now() < self.0 && sleep_until_signal(1).is_ok()
     }
 }
