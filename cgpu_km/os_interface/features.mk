@@ -43,5 +43,4 @@ ccflags-y += $(call cgpu-says,attributes_by_mask,fs.h,generic_fillattr.struct mn
 ccflags-y += $(call cgpu-says,class_without_owner,device/class.h,class_create.const char)
 ccflags-y += $(call cgpu-says,constant_device,device/class.h,devnode..const)
 # Others.
-ccflags-y += $(call cgpu-has,system_dfl_wq,workqueue.h)
 ccflags-y += $(call cgpu-exports,errname)

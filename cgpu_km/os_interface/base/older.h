@@ -89,8 +89,4 @@ static inline void simple_inode_init_ts(struct inode *inode)
 }
 #endif
 
-#ifndef HAS_system_dfl_wq
-#define system_dfl_wq system_unbound_wq
-#endif
-
 #endif

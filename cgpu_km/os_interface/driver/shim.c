@@ -219,7 +219,6 @@ void cgpu_shim_end_page_work(struct cgpu_page_work *place)
 	cancel_delayed_work_sync(&((struct page_work *)place)->work);
 }
 
-
 /* Of a mapping of a page that is counted: there is nothing to be done. */
 const struct vm_operations_struct *cgpu_shim_no_operations(void)
 {
