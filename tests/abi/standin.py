@@ -43,8 +43,12 @@ def text_of(file):
 
 
 def block(text, name):
-    """A struct's definition."""
-    return re.search(rf"^struct {name} \{{.*?^\}};", text, re.S | re.M)[0]
+    """A struct's definition, or None; one that has a type's name alone is named like the type."""
+    named = re.search(rf"^struct {name} \{{.*?^\}};", text, re.S | re.M)
+    if named:
+        return named[0]
+    typedef = re.search(rf"^typedef struct (\{{(?:(?!^\}}).)*^\}}) {name};", text, re.S | re.M)
+    return typedef and f"struct {name} {typedef[1]};"
 
 
 def definitions(asked):
@@ -55,9 +59,8 @@ def definitions(asked):
         if name in defined:
             return
         for file in files:
-            text = text_of(file)
-            if re.search(rf"^struct {name} \{{", text, re.M):
-                body = block(text, name)
+            body = block(text_of(file), name)
+            if body:
                 for inner in re.findall(r"\bstruct (\w+) \w+", body):
                     define(inner, files)
                 defined[name] = body
