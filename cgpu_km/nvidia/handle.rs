@@ -53,6 +53,21 @@ impl ObjectHandle {
     /// (`NV_MEMORY_VIRTUAL_SYSMEM_DYNAMIC_HVASPACE`, cl0070.h). Everywhere else it is a handle as
     /// any other.
     pub const HOST_ADDRESSES: Self = Self(u32::MAX);
+
+    /// First of the handles that the driver gives to objects of its own in a program's client
+    /// (rs_client.h, `RS_UNIQUE_HANDLE_BASE`).
+    const FIRST_OF_DRIVER: u32 = 0xcaf0_0000;
+
+    /// How many those are (rs_client.h, `RS_UNIQUE_HANDLE_RANGE`).
+    pub const COUNT_OF_DRIVER: u32 = 0x0008_0000;
+
+    /// First handle behind those of the driver.
+    pub const AFTER_DRIVER: Self = Self(Self::FIRST_OF_DRIVER + Self::COUNT_OF_DRIVER);
+
+    /// Whether the driver may have an object of its own under this handle.
+    pub const fn is_of_driver(self) -> bool {
+        self.0 >= Self::FIRST_OF_DRIVER && self.0 < Self::AFTER_DRIVER.0
+    }
 }
 
 /// The class of an object, which says what it is.

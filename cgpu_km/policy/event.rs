@@ -339,6 +339,17 @@ impl ImportTicket {
     }
 }
 
+/// A part of memory that a stream fills: the memory, its first byte, and how many.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamPart {
+    /// Handle of the memory, of the profiler's client.
+    pub memory: ObjectHandle,
+    /// Offset in bytes.
+    pub offset: u64,
+    /// Size in bytes.
+    pub size: u64,
+}
+
 /// Why a call is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalCause {
@@ -373,6 +384,8 @@ pub enum RefusalCause {
     HandleOfClient,
     /// The handle stands for no object where a range of addresses is made.
     HandleOfNone,
+    /// The handle is one of those that the driver gives to objects of its own.
+    HandleOfDriver,
     /// Memory can only be had below a device.
     NoDevice,
     /// The tenant has no share of that GPU.
@@ -464,10 +477,9 @@ impl RefusalCause {
     /// open-gpu-kernel-modules 580.142, in `src/nvidia/src`.
     pub const fn status(self) -> NvStatus {
         match self {
-            // kernel/mem_mgr/vid_mem_alloc.c and below: what a full heap gives; CUDA reads it as
-            // out of memory. rmapiAllocWithSecInfo gives the same when RM itself has no memory.
-            // A runlist without an id for a channel gives it too: kernel/gpu/fifo/kernel_fifo.c,
-            // kfifoChidMgrAllocChid_IMPL, and libraries/containers/eheap/eheap_old.c.
+            // A full heap (kernel/mem_mgr/vid_mem_alloc.c), which CUDA reads as out of memory; RM
+            // without memory of its own (rmapiAllocWithSecInfo); a runlist without an id for a
+            // channel (kernel/gpu/fifo/kernel_fifo.c, kfifoChidMgrAllocChid_IMPL; eheap_old.c).
             // A mapping has no status: the program's mmap gives ENOMEM, as where UVM has no memory.
             Self::NoMemory { .. } | Self::NoChannels | Self::Exhausted | Self::ManagedDenied => {
                 NvStatus::NV_ERR_NO_MEMORY
@@ -477,7 +489,8 @@ impl RefusalCause {
             // libraries/resserv/src/rs_server.c, _serverLockClientWithLockInfo: no such client at
             // all. (For a client that exists on another file, client.c, rmclientValidate_IMPL says
             // NV_ERR_INVALID_CLIENT. A neighbour's client must not be told from none.)
-            Self::ForeignClient | Self::HandleOfNone => NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
+            Self::ForeignClient => NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
+            Self::HandleOfNone | Self::HandleOfDriver => NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
             // rmapi/client.c, rmclientValidate_IMPL.
             Self::OtherFile | Self::NotShareable => NvStatus::NV_ERR_INVALID_CLIENT,
             // rs_client.c, clientGetResourceRef_IMPL.
@@ -553,6 +566,7 @@ impl RefusalCause {
             Self::Doorbell
             | Self::InFabric
             | Self::HandleOfNone
+            | Self::HandleOfDriver
             | Self::RunsAlready
             | Self::NoSubdevice
             | Self::NoNotes

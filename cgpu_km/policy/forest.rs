@@ -91,11 +91,10 @@ pub(super) struct Forest {
 }
 
 /// The handles among which we choose where the caller leaves the choice to the driver: as many as
-/// the driver would choose from, and just behind those (rs_client.h, `RS_UNIQUE_HANDLE_BASE`,
-/// `RS_UNIQUE_HANDLE_RANGE`), since it also makes objects of its own in a client, of which the
-/// accounting does not know.
-const FIRST_CHOICE: u32 = 0xcaf8_0000;
-const CHOICES: u32 = 0x0008_0000;
+/// the driver would choose from, and just behind those, since it also makes objects of its own in a
+/// client, of which the accounting does not know.
+const FIRST_CHOICE: u32 = ObjectHandle::AFTER_DRIVER.0;
+const CHOICES: u32 = ObjectHandle::COUNT_OF_DRIVER;
 
 /// Whether the GPU's time is given to such objects.
 pub(super) fn is_scheduled(kind: Kind) -> bool {

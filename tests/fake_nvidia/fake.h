@@ -136,6 +136,7 @@ struct fake_tsg {			/* a group of channels, or a copy of it */
 	struct fake_group *group;	/* a reference */
 	u64 timeslice;
 	u32 notes[2];			/* handles: for errors, for ECC's */
+	u32 legacy;			/* handle: the share of channels that name none */
 	bool copied;
 };
 

@@ -278,6 +278,32 @@ static void take_notes(struct fake_object *o, u32 handle)
 		fake_harm(HARM_NULL);
 }
 
+/*
+ * fifo/kernel_channel_group_api.c:kchangrpapiSetLegacyMode_IMPL(): the share of
+ * a group's channels that name none is the driver's own, in the program's
+ * client. It is kept by its handle, and whose it is is not asked.
+ */
+static u32 legacy_share(struct fake_object *tsg, struct fake_object **out)
+{
+	u32 handle = 0, status;
+
+	if (!tsg->tsg.legacy) {
+		status = fake_handle_assign(tsg->client, &handle);
+		if (status == NV_OK)
+			status = fake_object_new(tsg->client, tsg, handle,
+						 fake_class(FERMI_CONTEXT_SHARE_A), out);
+		if (status != NV_OK)
+			return status;
+		tsg->tsg.legacy = handle;
+	}
+	*out = fake_object(tsg->client, tsg->tsg.legacy);
+	if (!*out || (*out)->class->kind != KIND_CTXSHARE)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if ((*out)->gpu != tsg->gpu)
+		fake_harm(HARM_NULL);
+	return NV_OK;
+}
+
 /* fifo/kernel_channel.c:kchannelConstruct_IMPL() */
 static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 			const struct fake_sec *sec)
@@ -301,6 +327,10 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 		share = fake_object(o->client, p->context_share);
 		if (!share || share->class->kind != KIND_CTXSHARE)
 			return NV_ERR_INVALID_OBJECT_HANDLE;
+	} else if (o->parent->class->kind == KIND_TSG) {
+		status = legacy_share(o->parent, &share);
+		if (status != NV_OK)
+			return status;
 	}
 	if (p->vaspace) {
 		va = fake_object(o->client, p->vaspace);

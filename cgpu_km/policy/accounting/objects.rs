@@ -253,6 +253,9 @@ impl Accounting {
         if known.is_some_and(|known| self.forest.is_shared_with(known)) {
             return Err(RefusalCause::SpaceInUse);
         }
+        if known.is_some_and(|known| self.forest.is_kept(known)) {
+            return Err(RefusalCause::MemoryInFlight);
+        }
         self.begin_end(client, object, through)
     }
 
@@ -270,14 +273,17 @@ impl Accounting {
             return Err(RefusalCause::OtherFile);
         }
         let known = self.forest.find_made(client, object);
-        if known.is_some_and(|known| self.forest.is_kept(known)) {
-            return Err(RefusalCause::MemoryInFlight);
-        }
         let (was_here, unknown) = match known {
             Some(object) => {
                 self.forest.forget_preemption(object);
                 (self.forest.end_mappings(object), None)
             }
+            // The driver makes objects of its own in a program's client, and keeps some by their
+            // handles, such as a group's context shares for channels that name none. It would free
+            // them as any other, and take what has the handle then for its own
+            // (kernel_channel_group_api.c, `kchangrpapiSetLegacyMode_IMPL`; kernel_channel.c,
+            // `kchannelConstruct_IMPL`).
+            None if object.is_of_driver() => return Err(RefusalCause::HandleOfDriver),
             // An object may come to have the name before the driver gets the call.
             None => (false, Some(self.forest.note_free(client, object)?)),
         };
@@ -467,7 +473,7 @@ impl Accounting {
 
     /// The handle for a new object: the caller's, if it can be had, or one that is free. The driver
     /// gives an object any handle, also the one that names no address space for a range
-    /// ([`ObjectHandle::HOST_ADDRESSES`]).
+    /// ([`ObjectHandle::HOST_ADDRESSES`]), and those among which it looks for its own objects.
     fn new_handle(
         &mut self,
         client: ClientHandle,
@@ -479,6 +485,8 @@ impl Accounting {
             Err(RefusalCause::HandleOfClient)
         } else if wanted == ObjectHandle::HOST_ADDRESSES {
             Err(RefusalCause::HandleOfNone)
+        } else if wanted.is_of_driver() {
+            Err(RefusalCause::HandleOfDriver)
         } else if self.forest.is_taken(client, wanted) {
             Err(RefusalCause::HandleInUse)
         } else {

@@ -346,6 +346,29 @@ fn a_handle_in_flight_is_taken() {
     accounting.child(DEVICE, object(7)).unwrap();
 }
 
+/// The driver's own objects in a client are behind no name of the program's: it makes none in
+/// their place, and neither frees them nor ends their mappings.
+#[test]
+fn handles_of_the_driver_are_no_programs() {
+    let mut accounting = accounting(MIB);
+    accounting.child(DEVICE, object(7)).unwrap();
+    for handle in [0xcaf0_0000, 0xcaf0_0001, 0xcaf7_ffff].map(object) {
+        let of_driver = Some(RefusalCause::HandleOfDriver);
+        let made = memory_request(CLIENT, DEVICE, handle, 100);
+        assert_eq!(accounting.begin_alloc(&made).err(), of_driver);
+        let copied = accounting.begin_dup(CLIENT, DEVICE, handle, CLIENT, object(7));
+        assert_eq!(copied.err(), of_driver);
+        assert_eq!(accounting.begin_free(CLIENT, handle, None).err(), of_driver);
+        assert_eq!(accounting.begin_cpu_unmap(CLIENT, handle).err(), of_driver);
+    }
+    for handle in [0xcaef_ffff, 0xcaf8_0000].map(object) {
+        let free = accounting.begin_free(CLIENT, handle, None).unwrap();
+        accounting.end_free(free, true);
+        accounting.child(DEVICE, handle).unwrap();
+        accounting.free(CLIENT, handle);
+    }
+}
+
 #[test]
 fn the_accounting_chooses_handles_as_the_driver_would() {
     let mut accounting = accounting(MIB);

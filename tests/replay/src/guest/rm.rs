@@ -326,7 +326,7 @@ const USERD_HANDLE: u32 = 0x5CAD_0001;
 /// (kernel_channel.c, `_kchannelAllocOrDescribeInstMem`).
 const OWN_USERD: u32 = 595;
 /// `NV_ERR_INSERT_DUPLICATE_NAME`: the handle is taken.
-const DUPLICATE_NAME: u32 = 0x19;
+pub const DUPLICATE_NAME: u32 = 0x19;
 
 /// Makes a client, a device and a subdevice on open files of a folder's nodes.
 impl Client {
