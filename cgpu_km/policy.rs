@@ -152,6 +152,7 @@ pub use event::{
     RmMap,
     RmMapTicket,
     RmUnmap,
+    StreamPart,
     Ticket, //
 };
 pub use fixed_ranges::FixedKind;

@@ -80,13 +80,17 @@ use crate::{
         FileId,
         GpuId,
         Reason,
-        RmMapTicket, //
+        RmMapTicket,
+        StreamPart, //
     },
     store::List, //
 };
 
 /// Most pointers in the parameters of one control that we allow.
 const MOST_POINTERS: usize = 4;
+/// Bytes in which a profiler says how many bytes of records there are
+/// (`NVB0CC_PMA_BYTES_AVAILABLE_SIZE`, ctrlb0ccprofiler.h).
+const RECORD_COUNT: u64 = 4096;
 
 /// Runs `NV_ESC_RM_CONTROL` on its outer struct.
 pub(super) fn control(
@@ -353,11 +357,8 @@ fn pass_profile(
     let (client, profiler) = (command.client, command.object);
     let ticket = match step {
         ProfileStep::Stream => {
-            let memory = [
-                ObjectHandle(get(pma_stream::H_MEM_PMA_BUFFER, params)?),
-                ObjectHandle(get(pma_stream::H_MEM_PMA_BYTES_AVAILABLE, params)?),
-            ];
-            call.accounting(|accounting| accounting.begin_stream(client, profiler, memory))?
+            let parts = parts_of_stream(params)?;
+            call.accounting(|accounting| accounting.begin_stream(client, profiler, parts))?
         }
         ProfileStep::Bind => {
             call.accounting(|accounting| accounting.begin_bind_streams(client, profiler))?
@@ -367,6 +368,22 @@ fn pass_profile(
     let is_ok = has_done(&returned, outer);
     call.accounting(|accounting| accounting.end_profiler_call(ticket, is_ok));
     returned
+}
+
+/// The room for a stream's records, and that for how many bytes of them there are.
+fn parts_of_stream(params: &[u8]) -> Result<[StreamPart; 2], Stop> {
+    Ok([
+        StreamPart {
+            memory: ObjectHandle(get(pma_stream::H_MEM_PMA_BUFFER, params)?),
+            offset: get(pma_stream::PMA_BUFFER_OFFSET, params)?,
+            size: get(pma_stream::PMA_BUFFER_SIZE, params)?,
+        },
+        StreamPart {
+            memory: ObjectHandle(get(pma_stream::H_MEM_PMA_BYTES_AVAILABLE, params)?),
+            offset: get(pma_stream::PMA_BYTES_AVAILABLE_OFFSET, params)?,
+            size: RECORD_COUNT,
+        },
+    ])
 }
 
 /// Has the driver run a control, and rewrites its report.

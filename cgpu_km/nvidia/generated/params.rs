@@ -196,8 +196,14 @@ pub mod pma_stream {
     pub const SIZE: usize = 56;
     /// Memory for the records.
     pub const H_MEM_PMA_BUFFER: Field<u32> = Field::at(0);
+    /// Where in it.
+    pub const PMA_BUFFER_OFFSET: Field<u64> = Field::at(8);
+    /// Room for records, in bytes.
+    pub const PMA_BUFFER_SIZE: Field<u64> = Field::at(16);
     /// Memory for how many bytes of records there are.
     pub const H_MEM_PMA_BYTES_AVAILABLE: Field<u32> = Field::at(24);
+    /// Where in it.
+    pub const PMA_BYTES_AVAILABLE_OFFSET: Field<u64> = Field::at(32);
 }
 
 /// `NVC56F_CTRL_CMD_GET_KMB`.

@@ -13,7 +13,8 @@ use crate::{
         accounting::Accounting,
         event::{
             RefusalCause,
-            RmMapTicket, //
+            RmMapTicket,
+            StreamPart, //
         },
         records::RecordId, //
     },
@@ -62,23 +63,32 @@ impl Accounting {
     /// `profilerBaseCtrlCmdBindPmResources_IMPL()`, kern_profiler_v2_ctrl.c). So nothing is bound
     /// until a stream is made, if one was asked for.
     ///
+    /// The driver does not ask of which GPU the memory is: it tells the profiler's firmware the
+    /// places of its pages (`memdescRegisterToGSP()`, mem_desc.c; `memRegisterWithGsp()`, mem.c).
+    ///
     /// # Errors
     ///
-    /// It is no profiler, or no memory; what it has is being bound.
+    /// It is no profiler, no memory, or not of one GPU; a part is not in its memory; what the
+    /// profiler has is being bound.
     pub fn begin_stream(
         &mut self,
         client: ClientHandle,
         profiler: ObjectHandle,
-        memory: [ObjectHandle; 2],
+        parts: [StreamPart; 2],
     ) -> Result<ProfilerTicket, RefusalCause> {
         // Without its memory the driver may make a stream that fills no room.
         let mut named = [None; 2];
-        for (named, memory) in named.iter_mut().zip(memory) {
-            let found = self.forest.named(client, memory)?;
-            if !found.object.kind.is_memory() {
+        for (named, part) in named.iter_mut().zip(parts) {
+            let (_, id) = self.on_one_gpu(client, profiler, part.memory)?;
+            let memory = self.forest.objects.get(id).ok_or(Exhausted)?;
+            if !memory.kind.is_memory() {
                 return Err(RefusalCause::NoMemoryOfIts);
             }
-            *named = Some(found.id);
+            let end = part.offset.checked_add(part.size);
+            if end.is_none_or(|end| end > memory.size()) {
+                return Err(RefusalCause::BeyondMemory);
+            }
+            *named = Some(id);
         }
         let id = self.change_streams(client, profiler, |streams| {
             if !streams.is_made && streams.binding != 0 {

@@ -10,7 +10,10 @@ use crate::{
         },
         handle::ObjectHandle, //
     },
-    policy::RefusalCause, //
+    policy::{
+        RefusalCause,
+        StreamPart, //
+    }, //
 };
 
 const PROFILER: u32 = 0x5c00_0100;
@@ -94,11 +97,66 @@ fn streams_are_asked_for_with_memory() {
 }
 
 #[test]
+fn streams_stay_in_their_memory() {
+    // Offset and size of the records, and the offset of their count.
+    for (records, count, is_allowed) in [
+        ((0, 4096), 0, true),
+        ((4000, 96), 0, true),
+        ((0, 4097), 0, false),
+        ((1, 4096), 0, false),
+        ((u32::MAX, u32::MAX), 0, false),
+        ((0, 4096), 1, false),
+    ] {
+        let mut program = with_profiler();
+        program.seen.clear();
+        let places = [(8, records.0), (16, records.1), (32, count)];
+        let params = words(56, &[&[(0, RECORDS), (24, COUNT)], &places[..]].concat());
+        let status = control_of(&mut program, CLIENT, PROFILER, STREAM, &params);
+        assert_eq!(status == 0, is_allowed, "{records:?} {count}");
+        assert_eq!(program.seen.is_empty(), !is_allowed);
+    }
+    // An end beyond all addresses.
+    let mut program = with_profiler();
+    program.seen.clear();
+    let end = [(8, u32::MAX), (12, u32::MAX), (16, 4096)];
+    let params = words(56, &[&[(0, RECORDS), (24, COUNT)], &end[..]].concat());
+    let status = control_of(&mut program, CLIENT, PROFILER, STREAM, &params);
+    assert_eq!(status, NvStatus::NV_ERR_INVALID_ARGUMENT.0);
+    assert!(program.seen.is_empty());
+}
+
+#[test]
+fn streams_are_of_the_profilers_gpu() {
+    const OTHER_GPU: GpuId = GpuId(GPU.0 + 1);
+    const THERE: u32 = 0x5c00_0040;
+    const MEMORY_THERE: u32 = 0x5c00_0041;
+    let mut program = with_profiler();
+    program.accounting.add_share(OTHER_GPU, GIB).unwrap();
+    let device = words(56, &[(0, OTHER_GPU.0)]);
+    let outer = nvos64(CLIENT, CLIENT, THERE, 0x80, PARAMS);
+    assert_eq!(program.alloc(&outer, &device), 0);
+    let memory = words(128, &[(4, 13), (64, 4096)]);
+    let outer = nvos64(CLIENT, THERE, MEMORY_THERE, 0x40, PARAMS);
+    assert_eq!(program.alloc(&outer, &memory), 0);
+    program.seen.clear();
+    for (records, count) in [(MEMORY_THERE, COUNT), (RECORDS, MEMORY_THERE)] {
+        let params = words(56, &[(0, records), (16, 4096), (24, count)]);
+        let status = control_of(&mut program, CLIENT, PROFILER, STREAM, &params);
+        assert_eq!(status, NvStatus::NV_ERR_INVALID_DEVICE.0);
+    }
+    assert!(program.seen.is_empty(), "the driver was asked");
+}
+
+#[test]
 fn streams_and_binding_exclude_each_other() {
     let mut program = with_profiler();
     let accounting = &mut program.accounting;
     let (client, profiler) = (ClientHandle(CLIENT), ObjectHandle(PROFILER));
-    let memory = [RECORDS, COUNT].map(ObjectHandle);
+    let memory = [RECORDS, COUNT].map(|memory| StreamPart {
+        memory: ObjectHandle(memory),
+        offset: 0,
+        size: 4096,
+    });
     let busy = Some(RefusalCause::UnmadeStream);
     let asked = accounting.begin_stream(client, profiler, memory).unwrap();
     let refused = accounting.begin_bind_streams(client, profiler);
