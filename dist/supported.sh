@@ -22,6 +22,8 @@ has() {
 [ -e "$config" ] || no "the headers have no .config"
 has X86_64 || no "it is not for x86-64"
 has MODULES || no "it takes no modules"
+# It takes the marks away where an unchecked call may land, and Rust's functions have no others.
+! has FINEIBT || no "it checks indirect calls where they land (CONFIG_FINEIBT)"
 # A kernel without sealed mappings needs what scratch/seal.c needs. Debian's headers are in two
 # folders, and the Makefile of one names the other.
 common=$(sed -n 's,^include \(/.*\)/Makefile$,\1,p' "$headers/Makefile")

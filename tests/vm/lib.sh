@@ -92,6 +92,41 @@ link_folder() {
 	) 8>"$1/../apt.lock"
 }
 
+# dkms_module ROOT KERNEL TO LOG...: keeps as the file TO, uncompressed, the module that DKMS left
+# for a kernel in a Debian folder. Ends the script if there is none, and shows the logs, or if DKMS
+# did not sign it.
+dkms_module() {
+	local root=$1 kernel=$2 to=$3 module
+	shift 3
+	module=$(find "$root/lib/modules/$kernel/" -name 'cgpu_km.ko*')
+	[ -n "$module" ] || {
+		cat "$@" >&2
+		die "no module was built for $kernel"
+	}
+	case $module in
+	*.xz) xz -dc "$module" >"$to" ;;
+	*) cp "$module" "$to" ;;
+	esac
+	tail -c 28 "$to" | grep -q "^~Module signature appended~$" ||
+		die "DKMS did not sign the module for $kernel"
+}
+
+# offline_tree ROOT VENDOR: copies this tree to ROOT/tree. Cargo finds its libraries there without a
+# network, in /vendor, where the folder VENDOR belongs.
+offline_tree() {
+	mkdir -p "$1/tree/.cargo"
+	(cd "$CGPU_TREE" &&
+		git ls-files -z --cached --others --exclude-standard -- . ':!tests/traces') |
+		(cd "$CGPU_TREE" && xargs -0 cp --parents -t "$1/tree")
+	(cd "$CGPU_TREE" && cargo vendor --quiet --locked "$2" >/dev/null)
+	cat >"$1/tree/.cargo/config.toml" <<-'END'
+		[source.crates-io]
+		replace-with = "vendor"
+		[source.vendor]
+		directory = "/vendor"
+	END
+}
+
 need_root() {
 	[ "$(id -u)" = 0 ] || die "needs root (it works in a Debian folder with chroot and mount)"
 	unshare --mount true 2>/dev/null || die "needs CAP_SYS_ADMIN: this container may not mount"

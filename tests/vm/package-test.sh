@@ -33,7 +33,7 @@ root=$work/root
 link_folder "$engine" "$root"
 # This folder was made without manual pages; an operator's machine has them.
 rm "$root"/etc/dpkg/dpkg.cfg.d/*mmdebstrap
-mkdir -p "$root/files" "$root/tree" "$root/target"
+mkdir -p "$root/files" "$root/target"
 # The other kernel's headers, as its package leaves them.
 cp -al "$host"/tree/usr/src/linux-headers-* "$root/usr/src/"
 cp -al "$host"/tree/usr/lib/linux-kbuild-* "$root/usr/lib/"
@@ -94,6 +94,11 @@ step "kernel updates: DKMS's hooks"
 log "$work/unfit.log" in_root "$root" -- /etc/kernel/header_postinst.d/dkms 0-unfit
 unsupported "$root/var/lib/dkms/cgpu/$version/build/make.log" "it does not export to modules: "
 ok "a kernel that cannot be supported is installed without the module"
+echo CONFIG_FINEIBT=y >>"$unfit/.config"
+in_root "$root" -- "/usr/src/cgpu-$version/supported.sh" /usr/src/unfit 2>"$work/why" &&
+	die "a kernel with FineIBT is taken"
+unsupported "$work/why" "it checks indirect calls where they land (CONFIG_FINEIBT)"
+sed -i /FINEIBT/d "$unfit/.config"
 mkdir "$unfit/include/linux"
 touch "$unfit/include/linux/mm.h"
 in_root "$root" -- "/usr/src/cgpu-$version/supported.sh" /usr/src/unfit 2>"$work/why" &&
@@ -106,22 +111,10 @@ began=$(date +%s%N)
 log "$work/dkms.log" in_root "$root" -- /etc/kernel/header_postinst.d/dkms "$other"
 step "DKMS took $((($(date +%s%N) - began) / 1000000)) ms for $other"
 mv "$work/rustc" "$root/usr/bin/"
-for kernel in "$release" "$other"; do
-	module=$(find "$root/lib/modules/$kernel/" -name 'cgpu_km.ko*')
-	[ -n "$module" ] || {
-		cat "$work/dpkg.log" "$work/dkms.log" >&2
-		die "no module was built for $kernel"
-	}
-	mkdir "$work/$kernel"
-	cp "$module" "$work/$kernel/"
-	[ ! -e "$work/$kernel/cgpu_km.ko.xz" ] || xz -d "$work/$kernel/cgpu_km.ko.xz"
-	tail -c 28 "$work/$kernel/cgpu_km.ko" | grep -q "^~Module signature appended~$" ||
-		die "DKMS did not sign the module for $kernel"
-done
+dkms_module "$root" "$release" "$work/dkms.ko" "$work/dpkg.log"
+dkms_module "$root" "$other" "$work/other.ko" "$work/dkms.log"
 ok "DKMS builds the module, without rustc, and signs it"
 ok "DKMS builds it for a kernel that comes later"
-mv "$work/$release/cgpu_km.ko" "$work/dkms.ko"
-mv "$work/$other/cgpu_km.ko" "$work/other.ko"
 in_root "$root" -- cgpuctl --version | grep -q "^cgpuctl " && ok "cgpuctl runs"
 [ -s "$root/usr/share/man/man8/cgpuctl-cdi-generate.8.gz" ] && ok "manual pages are there"
 named=$(in_root "$root" -- cgpuctl inst list --help | grep -o '/usr/share/doc/cgpu/.*\.md')
@@ -180,16 +173,7 @@ ok "the RPM's scripts build the module by DKMS, and remove exactly what was inst
 
 step "install.sh, with its own builds"
 # The libraries of the tool come along: this folder needs no network.
-(cd "$CGPU_TREE" && git ls-files -z --cached --others --exclude-standard -- . ':!tests/traces') |
-	(cd "$CGPU_TREE" && xargs -0 cp --parents -t "$root/tree")
-mkdir -p "$root/tree/.cargo"
-(cd "$CGPU_TREE" && cargo vendor --quiet --locked "$work/vendor" >/dev/null)
-cat >"$root/tree/.cargo/config.toml" <<'END'
-[source.crates-io]
-replace-with = "vendor"
-[source.vendor]
-directory = "/vendor"
-END
+offline_tree "$root" "$work/vendor"
 mkdir -p "$CGPU_BUILD/debian-target"
 install() { # install RELEASE OPTIONS...
 	local release=$1

@@ -15,6 +15,11 @@
 #include <asm/ibt.h>
 #endif
 
+/* Calls that are not checked would land where FineIBT has taken the mark away. */
+#ifdef CONFIG_FINEIBT
+#error "cgpu_km: this kernel checks indirect calls where they land (CONFIG_FINEIBT)"
+#endif
+
 const struct cred *cgpu_shim_get_cred(const struct cred *cred)
 {
 	return get_cred(cred);
