@@ -107,6 +107,7 @@ LINT = (
     Step("wrong logs of attacks are found", ["tests/attacks.py", "--self-test"]),
     Step("all attacks are in the table of runs", ["tests/attacks.py", "--check"]),
     Step("order of steps is kept", ["tests/floors.py", "--self-test"]),
+    Step("kernels keep their lines in the table", ["tests/hosts.py", "--self-test"]),
     Step("format", ["cargo", "fmt", "--all", "--check"]),
     Step("format of the module", ["rustfmt", "--check", "cgpu_km/cgpu_km_main.rs"]),
     Step("scripts", ["tests/lint/scripts.sh"]),
