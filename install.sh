@@ -13,7 +13,7 @@
 #   --kdir DIR       that kernel's headers (/lib/modules/RELEASE/build)
 #   --object DIR     builds the module from what `make object` made there (target/object)
 #   --in-tree        for developers: compiles the Rust against the kernel's own crates, on a kernel
-#                    7.2 with Rust
+#                    7.2 or later with Rust
 #   --metadata SRC   with --in-tree: makes the headers' Rust metadata if they lack it, from the
 #                    kernel's source: a folder, its tar (Debian: /usr/src/linux-source-*.tar.xz), or
 #                    `apt` to fetch the package
@@ -142,13 +142,10 @@ if [ -n "$prebuilt" ]; then
 		[ -r "$prebuilt/$file" ] || lack "$prebuilt/$file is not there"
 	done
 elif [ -n "$in_tree" ]; then
-	case $release in
-	7.2 | 7.2[.-]*) ;;
-	*)
-		lack "kernel $release is not 7.2, for whose Rust interface the module is written;" \
+	if ! reaches "$(series_of "$release")" 7.2; then
+		lack "kernel $release is older than 7.2, for whose Rust interface the module is written;" \
 			"without --in-tree other kernels will do"
-		;;
-	esac
+	fi
 	if headers_are_there "$release" "$kdir"; then
 		while IFS= read -r why; do
 			if [ -n "$metadata" ] && [[ $why = *"lack Rust's metadata"* ]]; then

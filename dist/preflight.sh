@@ -57,10 +57,14 @@ choose_compiler() { # choose_compiler RELEASE HEADERS
 			"install it (Debian, Ubuntu: apt install gcc-$wanted)"
 }
 
+series_of() { # series_of RELEASE: its first two numbers
+	sed -n 's/^\([0-9]*\.[0-9]*\).*/\1/p' <<<"$1"
+}
+
 # Before Linux 6.10 the module protects calls with ftrace.
 ftrace_is_on() { # ftrace_is_on RELEASE
 	local series
-	series=$(sed -n 's/^\([0-9]*\.[0-9]*\).*/\1/p' <<<"$1")
+	series=$(series_of "$1")
 	if [ -z "$series" ] || reaches "$series" 6.10; then return 0; fi
 	! grep -qsx 0 "$host/proc/sys/kernel/ftrace_enabled" ||
 		report lack ftrace "kernel.ftrace_enabled is 0, and before Linux 6.10 the module needs 1" \

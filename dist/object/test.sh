@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # test.sh: the object is the same, bit for bit, when a tree at another place makes it, and when the
-# kernel's structures have their fields elsewhere. Needs what build.sh needs; some minutes.
+# kernel's structures have their fields elsewhere; and it does not link with C of another version.
+# Needs what build.sh needs; some minutes.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../../tests/vm/lib.sh
 . "$(dirname "$0")/../../tests/vm/lib.sh"
@@ -18,6 +19,23 @@ mkdir "$copy"
 elsewhere=$("$copy/dist/object/build.sh" --output "$work/elsewhere")
 diff -r "$made" "$elsewhere" || die "a tree at another place makes another object"
 ok "a tree at another place makes the same object"
+
+# A comment in a header is another version of what Rust and C agree on (abi.mk).
+root=$("$CGPU_TREE/tests/vm/kernel-env.sh")
+kernel=$(cat "$root/../kernel")
+link() { # link FOLDER: builds the module from a copy of the object's folder
+	in_root "$root" "$1" /build rw -- make -s -C "/usr/src/linux-headers-$kernel" M=/build \
+		CC="$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*\) .*/\1/p' \
+			"$root/usr/src/linux-headers-$kernel/.config")" -j"$(nproc)" modules
+}
+cp -r "$made" "$work/same"
+cp -r "$made" "$work/other"
+echo "/* another version */" >>"$work/other/cgpu_km/os_interface/base/shim.h"
+log "$work/same.log" link "$work/same"
+[ -e "$work/same/cgpu_km.ko" ] || die "no module comes of the object"
+link "$work/other" >"$work/other.log" 2>&1 && die "Rust links with C of another version"
+grep -q 'cgpu_core_abi_.*undefined' "$work/other.log" || die "$(tail -n 5 "$work/other.log")"
+ok "Rust does not link with C of another version"
 
 # That fields are moved at all is looked at in the bindings.
 crates=$("$here/crates.sh" --moved)

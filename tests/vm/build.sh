@@ -128,7 +128,7 @@ else
 fi
 build_module /tests/fake_nvidia fake_nvidia
 # With the debug kernel's checks in it, the same code takes more.
-if [ "$kernel" = stock ]; then
+if [ "$kernel" != debug ]; then
 	in_root "$root" "$out/modules" /build ro -- \
 		objdump --disassemble --demangle --no-show-raw-insn /build/cgpu_km.ko |
 		"$CGPU_TREE/tests/lint/frames.py" cgpu_km.ko >&2 ||
