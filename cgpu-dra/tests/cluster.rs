@@ -84,6 +84,7 @@ async fn run(binaries: &std::path::Path, wanted: &[String]) -> usize {
         cases::quotas_and_extended_resources,
         rights::the_account_is_kept_to_its_node,
         rights::a_claim_keeps_its_allocation,
+        rights::a_user_keeps_a_claim_in_use,
         rights::the_figures_take_a_login,
         cases::a_gpu_has_64_instances,
         chart::the_chart_has_all_its_shapes,

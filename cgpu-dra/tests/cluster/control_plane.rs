@@ -14,7 +14,8 @@ use std::{
 pub(crate) const ADMIN: &str = "admin-of-the-tests";
 const CONTROLLERS: &str = "resourceclaim-controller,device-taint-eviction-controller,\
                            resourcequota-controller,garbage-collector-controller,\
-                           namespace-controller,serviceaccount-controller";
+                           namespace-controller,serviceaccount-controller,\
+                           clusterrole-aggregation-controller";
 
 /// The control plane; it ends with this.
 pub(crate) struct ControlPlane {

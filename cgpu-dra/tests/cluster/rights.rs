@@ -5,7 +5,7 @@ use crate::{
     cases::{condition, first_claim, limits},
     control_plane::{client, port},
     patience::{must, until, wait, Outcome},
-    world::World,
+    world::{shape, World},
 };
 use k8s_openapi::api::{
     core::v1::Pod,
@@ -18,6 +18,8 @@ use kube::{
 use serde_json::json;
 use std::fmt::Debug;
 
+/// By this Kubernetes keeps an allocated claim.
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// The policies' word on a token that is of no pod on a node.
 const NO_NODE: &str = "the token of cgpu-dra names no node";
 
@@ -143,6 +145,90 @@ pub(crate) async fn a_claim_keeps_its_allocation(world: &mut World) -> Outcome {
     }
     world.delete("status", "one").await;
     world.gone("status").await
+}
+
+/// A user of a namespace cannot take a claim from a pod that runs, and so neither from a quota nor
+/// from the scheduler. The normal way goes on: the claim goes with its pod.
+pub(crate) async fn a_user_keeps_a_claim_in_use(world: &mut World) -> Outcome {
+    let node = world.node("kept", 1).await;
+    world.namespace("kept").await;
+    world.template("kept", "t", json!({"memory": "8Gi"})).await;
+    for pod in ["one", "two"] {
+        world.pod("kept", pod, "t").await;
+    }
+    let before = limits(&node, 2).await?;
+    let user = editor(world, "kept").await?;
+    let (claims, by) = (world.api::<ResourceClaim>("kept"), PatchParams::default());
+    let name = first_claim(&claims).await?;
+    // The rest of the metadata stays the user's.
+    let other = json!({"metadata": {"labels": {"a": "b"}, "finalizers":
+        ["example.com/own", FINALIZER]}});
+    let done = user.patch(&name, &by, &Patch::Merge(other)).await;
+    done.map_err(|e| e.to_string())?;
+    for left in [json!(null), json!(["example.com/own"])] {
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": left}}));
+        refused(
+            user.patch(&name, &by, &patch).await,
+            "delete the pods that use it",
+        )?;
+    }
+    // A claim that is being deleted waits for its pod.
+    let deleted = user.delete(&name, &DeleteParams::default()).await;
+    deleted.map_err(|e| e.to_string())?;
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    refused(
+        user.patch(&name, &by, &patch).await,
+        "delete the pods that use it",
+    )?;
+    must(claims.get(&name).await.is_ok(), "the claim is gone")?;
+    must(node.fake.limits() == before, node.fake.limits())?;
+    // The scheduler does so to a claim that it takes back, and has the right to write the status.
+    let dry = by.clone().dry_run();
+    let done = claims.patch(&name, &dry, &patch).await;
+    done.map_err(|e| e.to_string())?;
+    let own = Patch::Merge(json!({"metadata": {"finalizers": [FINALIZER]}}));
+    let done = user.patch(&name, &by, &own).await;
+    done.map_err(|e| e.to_string())?;
+    for pod in ["one", "two"] {
+        world.delete("kept", pod).await;
+    }
+    world.gone("kept").await?;
+    limits(&node, 0).await?;
+    // One without an allocation is the user's own.
+    let idle = json!({"metadata": {"name": "idle", "finalizers": [FINALIZER]},
+        "spec": {"devices": {"requests": [shape(json!({"memory": "8Gi"}))]}}});
+    let idle = serde_json::from_value(idle).map_err(|e| e.to_string())?;
+    let made = user.create(&PostParams::default(), &idle).await;
+    made.map_err(|e| e.to_string())?;
+    let done = user.patch("idle", &by, &patch).await;
+    done.map_err(|e| e.to_string())?;
+    let deleted = user.delete("idle", &DeleteParams::default()).await;
+    deleted.map_err(|e| e.to_string())?;
+    world.gone("kept").await
+}
+
+/// The claims of a namespace, by an account with the role `edit` there.
+async fn editor(world: &World, namespace: &str) -> Result<Api<ResourceClaim>, String> {
+    for object in [
+        json!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"namespace": "cgpu", "name": "editor"}}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"namespace": namespace, "name": "editor"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                "name": "edit"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "cgpu", "name": "editor"}]}),
+    ] {
+        world.apply(object).await;
+    }
+    let token = world.token_of("editor", None).await;
+    let claims = Api::namespaced(world.plane.client_of(&token), namespace);
+    // The rights of an account follow a moment later.
+    wait("the editor's right", || async {
+        let listed = claims.list(&ListParams::default()).await;
+        listed.ok().map(|_| ())
+    })
+    .await?;
+    Ok(claims)
 }
 
 /// The figures are for users of the cluster with the right to get them.
