@@ -46,6 +46,7 @@ pub mod probes;
 pub mod proto;
 pub mod publisher;
 pub mod quantity;
+pub(crate) mod rounds;
 pub mod rpc;
 pub(crate) mod scheduler;
 pub mod slices;

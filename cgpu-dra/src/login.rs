@@ -4,7 +4,7 @@
 //! figures of Kubernetes' own components. The apiserver judges both, by a TokenReview and a
 //! SubjectAccessReview.
 
-use crate::apiserver::sentence;
+use crate::{apiserver::sentence, rounds::Rounds};
 use http::{header::AUTHORIZATION, HeaderMap, StatusCode};
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
@@ -15,6 +15,7 @@ use serde::{de::DeserializeOwned, Serialize};
 use std::{
     collections::BTreeMap,
     fmt::Debug,
+    net::IpAddr,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -88,8 +89,9 @@ pub struct Login {
     allowed: Mutex<BTreeMap<String, Instant>>,
     /// Of those that are judged again.
     renewals: Semaphore,
-    /// Of those that are judged for the first time.
-    strangers: Semaphore,
+    /// Of those that are judged for the first time: a flood of made-up tokens from one address is
+    /// not to keep out another one's new token.
+    strangers: Rounds,
 }
 
 impl Login {
@@ -99,29 +101,28 @@ impl Login {
             client,
             allowed: Mutex::default(),
             renewals: Semaphore::new(2),
-            strangers: Semaphore::new(1),
+            strangers: Rounds::default(),
         }
     }
 
-    /// Whether the client that sent these headers may read the figures.
+    /// Whether the client at `peer` that sent these headers may read the figures.
     ///
     /// # Errors
     ///
     /// It may not, or the apiserver did not judge.
-    pub async fn check(&self, headers: &HeaderMap) -> Result<(), Denied> {
+    pub async fn check(&self, headers: &HeaderMap, peer: IpAddr) -> Result<(), Denied> {
         let token = bearer(headers).ok_or(Denied::NoToken)?;
         let age = self.age(token, Instant::now());
         if age.is_some_and(|age| age < KNOWN_FOR) {
             return Ok(());
         }
-        // Nobody closes the semaphores.
         if age.is_some() {
+            // Nobody closes the semaphore.
             let _turn = self.renewals.acquire().await;
             return self.judge(token).await;
         }
-        let _turn = self.strangers.acquire().await;
-        let (judged, ()) = tokio::join!(self.judge(token), tokio::time::sleep(PACE));
-        judged
+        let judged = async { tokio::join!(self.judge(token), tokio::time::sleep(PACE)).0 };
+        self.strangers.take(peer, judged).await
     }
 
     async fn judge(&self, token: &str) -> Result<(), Denied> {
@@ -202,7 +203,11 @@ impl Login {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+    use std::{net::Ipv4Addr, sync::Arc};
+
+    /// The address of a flood, and another one.
+    const MANY: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
     fn login() -> Login {
         let nowhere = http::Uri::from_static("http://127.0.0.1:9");
@@ -250,7 +255,7 @@ mod tests {
     }
 
     /// No apiserver listens there. A token that it has allowed lately needs none, and one that it
-    /// has allowed is judged before many that it does not know.
+    /// has allowed is judged before many that it does not know. So is a new one of another address.
     #[tokio::test]
     async fn strangers_hold_up_no_known_reader() {
         let login = Arc::new(login());
@@ -266,16 +271,22 @@ mod tests {
         let flood: Vec<_> = (0..100)
             .map(|n| {
                 let (login, headers) = (login.clone(), asks(&format!("stranger-{n}")));
-                tokio::spawn(async move { login.check(&headers).await })
+                tokio::spawn(async move { login.check(&headers, MANY).await })
             })
             .collect();
         tokio::task::yield_now().await;
-        login.check(&asks("known")).await.expect("allowed");
-        let judged = login.check(&asks("before")).await;
+        login.check(&asks("known"), MANY).await.expect("allowed");
+        let judged = login.check(&asks("before"), MANY).await;
         let why = judged.expect_err("nobody judges");
         assert_eq!(why.status(), StatusCode::SERVICE_UNAVAILABLE);
         let waiting = flood.iter().filter(|asked| !asked.is_finished()).count();
         assert!(waiting > 0, "the strangers went first");
+        // Its token is new, as one that Prometheus has just been given.
+        let judged = login.check(&asks("rotated"), ONE).await;
+        let why = judged.expect_err("nobody judges");
+        assert_eq!(why.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let waiting = flood.iter().filter(|asked| !asked.is_finished()).count();
+        assert!(waiting > 50, "{waiting} strangers of another address wait");
         for asked in flood {
             asked.abort();
         }

@@ -10,7 +10,8 @@ use crate::{
     node::Node,
     pods::{self, Use},
     tenants::{said, Tenants},
-    threads, web,
+    threads,
+    web::{self, Peer},
 };
 use cgpu_client::{
     control::Control,
@@ -23,6 +24,7 @@ use hyper::body::Bytes;
 use nix::errno::Errno;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::Ipv6Addr,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -197,7 +199,9 @@ impl Metrics {
         login: Option<&Login>,
     ) -> Response<Full<Bytes>> {
         if let Some(login) = login {
-            if let Err(why) = login.check(request.headers()).await {
+            let peer = request.extensions().get::<Peer>();
+            let peer = peer.map_or(Ipv6Addr::UNSPECIFIED.into(), |peer| peer.0);
+            if let Err(why) = login.check(request.headers(), peer).await {
                 let mut denied = web::response(why.status(), PLAIN, format!("{why}\n"));
                 if why.status() == StatusCode::UNAUTHORIZED {
                     let scheme = HeaderValue::from_static("Bearer");

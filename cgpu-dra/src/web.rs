@@ -109,6 +109,10 @@ impl Drop for Place {
     }
 }
 
+/// In a request's extensions: the machine that has sent it.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub IpAddr);
+
 /// The machine behind an address. It may have many addresses of IPv6, in one network.
 fn peer(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -162,11 +166,16 @@ where
             continue;
         };
         let (end, ended) = AbortHandle::new_pair();
-        let Some(place) = connections.admit(number, peer(address.ip()), end) else {
+        let peer = peer(address.ip());
+        let Some(place) = connections.admit(number, peer, end) else {
             continue;
         };
         let (tls, longest) = (tls.clone(), longest.clone());
         let (handler, room) = (handler.clone(), room.clone());
+        let handler = move |mut request: Request<Bytes>| {
+            request.extensions_mut().insert(Peer(peer));
+            handler(request)
+        };
         let connection = async move {
             let _place = place;
             // A client that speaks something else, or nothing, is no concern of ours.
