@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Follows the claims that are prepared on this node: keeps their `status.devices` true, resizes
 //! their instances when annotations ask for it, makes those again that are lost, and removes what a
-//! claim has left that is gone.
+//! claim has left that is gone. A change of a claim has a thread of its own, because the module may
+//! wait for a program of the claim's pod: so no claim waits for another one's.
 
 use crate::{
     apiserver::{sentence, ClaimApi},
@@ -39,10 +40,8 @@ use tokio::{
 const PERIOD: Duration = Duration::from_secs(2);
 /// Wait after an error.
 const WAIT: Duration = Duration::from_secs(5);
-/// Of those who ask the control device about their claims.
+/// Of those who ask the control device about their claims, which waits for no tenant.
 static TURNS: Semaphore = Semaphore::const_new(4);
-/// Of those who change a size: the module may wait for a program of the claim's own pod.
-static RESIZES: Semaphore = Semaphore::const_new(2);
 
 /// Follows the claims of a node.
 pub struct Keeper {
@@ -114,6 +113,12 @@ impl Said {
     }
 }
 
+/// A wish for another size, and the thread that follows it.
+struct Resizing {
+    asked: Result<Resize, String>,
+    thread: JoinHandle<Result<(), String>>,
+}
+
 /// One claim.
 struct Following {
     keeper: Arc<Keeper>,
@@ -123,8 +128,9 @@ struct Following {
     written: Option<Vec<AllocatedDeviceStatus>>,
     /// Whether the apiserver kept it: a feature gate may be off.
     kept: bool,
-    /// The wish for another size, and its outcome.
+    /// The wish for another size, the one that is being followed, and its outcome.
     wish: Wish,
+    resizing: Option<Resizing>,
     resized: Option<Result<(), String>>,
     /// An instance was not there, and was not made again yet.
     is_lost: bool,
@@ -143,6 +149,7 @@ impl Following {
             written: None,
             kept: false,
             wish: Wish::default(),
+            resizing: None,
             resized: None,
             is_lost: false,
             last: Once::default(),
@@ -272,47 +279,56 @@ impl Following {
         }
         let (plan, name) = (self.plan.clone(), self.uid.instance());
         let wish = said.asked.clone().unwrap_or_default();
-        let restored = self.ask(move |tenants, uid| tenants.restore(uid, &plan, &wish));
+        let restored = self.change(move |tenants, uid| tenants.restore(uid, &plan, &wish));
         let why = match restored.await {
             Ok(Ok(is_done)) => {
                 self.is_lost = false;
                 is_done.then(|| format!("the instance {name} was lost, and is made again"))
             }
             Ok(Err(error)) => Some(error.to_string()),
-            Err(error) => Some(error),
+            Err(error) => Some(error.to_string()),
         };
         self.last.say(why);
     }
 
-    /// Follows the claim's wish for another size, if it is time to.
+    /// Follows the claim's wish for another size, if it is time to. If that takes long, it goes on
+    /// in its thread, and the outcome is seen in a later step.
     async fn resize(&mut self, said: &Said) {
-        let asked = &said.asked;
-        let instances = self.ask(|tenants, uid| tenants.instances(uid)).await;
-        let Ok(Ok(instances)) = instances else {
-            return;
-        };
-        if !self
-            .wish
-            .is_due(asked, &instances, said.was_resized, time::Instant::now())
-        {
-            return;
+        if self.resizing.is_none() {
+            self.resizing = self.begin_resize(said).await;
         }
-        let outcome = match asked.clone() {
-            Err(why) => Err(why),
-            Ok(Resize {
-                memory_bytes,
-                weight,
-            }) => {
-                let done =
-                    move |tenants: &Tenants, uid: &Uid| tenants.resize(uid, memory_bytes, weight);
-                self.ask_in(&RESIZES, done).await.and_then(|done| done)
-            }
+        let Some(Resizing { asked, thread }) = &mut self.resizing else {
+            return;
         };
+        let Ok(ended) = tokio::time::timeout(PERIOD, thread).await else {
+            return;
+        };
+        let outcome = ended.unwrap_or_else(|error| Err(error.to_string()));
         self.wish
             .note(asked, outcome.is_err(), time::Instant::now());
         // Of a wish that was taken back there is nothing more to tell.
         let is_none = *asked == Ok(Resize::default()) && outcome.is_ok();
         self.resized = (!is_none).then_some(outcome);
+        self.resizing = None;
+    }
+
+    /// Begins to follow it.
+    async fn begin_resize(&self, said: &Said) -> Option<Resizing> {
+        let (asked, now) = (said.asked.clone(), time::Instant::now());
+        let instances = self.ask(|tenants, uid| tenants.instances(uid)).await;
+        let instances = instances.ok()?.ok()?;
+        let is_due = self.wish.is_due(&asked, &instances, said.was_resized, now);
+        is_due.then(|| {
+            let wish = asked.clone();
+            let thread = self.change(move |tenants, uid| {
+                let Resize {
+                    memory_bytes,
+                    weight,
+                } = wish?;
+                tenants.resize(uid, memory_bytes, weight)
+            });
+            Resizing { asked, thread }
+        })
     }
 
     async fn moment(&self) -> Option<Moment> {
@@ -329,23 +345,24 @@ impl Following {
         })
     }
 
-    /// Asks the control device.
+    /// Asks the control device once one of the turns is free.
     async fn ask<T, F>(&self, question: F) -> Result<T, String>
     where
         T: Send + 'static,
         F: FnOnce(&Tenants, &Uid) -> T + Send + 'static,
     {
-        self.ask_in(&TURNS, question).await
+        let (tenants, uid) = (self.keeper.tenants.clone(), self.uid.clone());
+        threads::ask(&TURNS, move || question(&tenants, &uid)).await
     }
 
-    /// The same, once one of these turns is free.
-    async fn ask_in<T, F>(&self, turns: &'static Semaphore, question: F) -> Result<T, String>
+    /// Changes the claim's instances, in a thread that may wait for a program of its pod.
+    fn change<T, F>(&self, change: F) -> JoinHandle<T>
     where
         T: Send + 'static,
         F: FnOnce(&Tenants, &Uid) -> T + Send + 'static,
     {
         let (tenants, uid) = (self.keeper.tenants.clone(), self.uid.clone());
-        threads::ask(turns, move || question(&tenants, &uid)).await
+        tokio::task::spawn_blocking(move || change(&tenants, &uid))
     }
 
     /// The claim is gone, or elsewhere. The kubelet unprepares it; if it has forgotten that, this
@@ -358,7 +375,7 @@ impl Following {
         }
         // While programs run, it is in use, and is tried again.
         let plan = self.plan.clone();
-        let removed = self.ask(move |tenants, uid| tenants.unprepare_as(uid, &plan));
+        let removed = self.change(move |tenants, uid| tenants.unprepare_as(uid, &plan));
         if matches!(removed.await, Ok(Ok(true))) {
             eprintln!(
                 "cgpu-dra: the claim {}/{} was gone or elsewhere; its instance {} is removed",

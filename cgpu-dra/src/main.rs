@@ -32,6 +32,9 @@ use tokio::{
 const LOG_PERIOD: Duration = Duration::from_secs(1);
 /// How long the program waits at its end for what has begun.
 const LAST_WAIT: Duration = Duration::from_secs(5);
+/// The most threads that wait for the module: one for a change of each claim, of which there are as
+/// many as instances, and room for those that take turns. They are made when they are needed.
+const THREADS: usize = 2048;
 
 /// Kubernetes DRA driver of cgpu: gives pods shares of this node's GPUs.
 #[derive(Parser)]
@@ -230,6 +233,7 @@ fn main() -> ExitCode {
     raise_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .max_blocking_threads(THREADS)
         .enable_all()
         .build();
     let work = async {

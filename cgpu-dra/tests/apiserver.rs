@@ -6,7 +6,9 @@ mod fake_node;
 mod train;
 
 use answers::serve;
-use cgpu_dra::{apiserver::ClaimApi, keeper::Keeper, names::Uid, status::Resize, tenants::Tenants};
+use cgpu_dra::{
+    apiserver::ClaimApi, claims::Plan, keeper::Keeper, names::Uid, status::Resize, tenants::Tenants,
+};
 use cgpu_fake::Op;
 use fake_node::FakeNode;
 use http::{Method, Request};
@@ -217,6 +219,79 @@ async fn instance_of_a_deleted_claim_is_subtracted() {
         .unprepare(&Uid::new(UID).expect("a uid"))
         .expect("removed");
     assert_eq!(free(), whole);
+    running.abort();
+}
+
+/// Of these names each is also the last digit of the claim's uid.
+const SEVERAL: [&str; 3] = ["a", "b", "c"];
+
+/// The answer of an apiserver that has several claims, all of which wish for 4 GiB, and keeps what
+/// each says of its devices.
+fn answer_of_several(kept: &Mutex<[Value; 3]>, request: &Request<Bytes>) -> Value {
+    let mut kept = kept.lock().expect("held");
+    let asked = request.uri().to_string();
+    let is_named = |name: &&str| {
+        let in_path = format!("/{name}/status");
+        let in_query = format!("metadata.name%3D{name}");
+        asked.contains(&in_path) || asked.contains(&in_query)
+    };
+    let n = SEVERAL.iter().position(is_named);
+    let n = n.expect("one of them");
+    if request.method() == Method::PATCH {
+        let patch: Value = serde_json::from_slice(request.body()).expect("a patch");
+        kept[n] = patch["status"]["devices"].clone();
+    }
+    let mut answer = answer(request, false);
+    if let Some(claim) = claim_in(&mut answer) {
+        claim["metadata"]["name"] = SEVERAL[n].into();
+        claim["metadata"]["uid"] = UID.replace('f', SEVERAL[n]).into();
+        claim["metadata"]["annotations"] = json!({"cgpu.io/memory": "4Gi"});
+        claim["status"]["devices"] = kept[n].clone();
+    }
+    answer
+}
+
+/// Programs of two claims get no processor in the midst of a call, and the limits of these wait for
+/// that.
+#[tokio::test]
+async fn a_resize_holds_up_no_other_claim() {
+    let node = FakeNode::new(1);
+    let said: Arc<Mutex<[Value; 3]>> = Arc::default();
+    let kept = said.clone();
+    let client = serve(move |request| answer_of_several(&kept, request)).await;
+    let keeper = keeper(&node, client);
+    let tenants = keeper.tenants.clone();
+    tenants
+        .unprepare(&Uid::new(UID).expect("a uid"))
+        .expect("removed");
+    for name in SEVERAL {
+        let uid = Uid::new(&UID.replace('f', name)).expect("a uid");
+        let plan = Plan {
+            name: name.to_owned(),
+            ..plan()
+        };
+        tenants
+            .prepare(&uid, &plan, &Resize::default())
+            .expect("prepared");
+    }
+    node.with(|s| s.busy = s.instances[..2].iter().map(|i| i.key.name).collect());
+    let running = tokio::spawn(keeper.run());
+    let sizes = || node.limits().iter().map(|l| l.2 >> 30).collect::<Vec<_>>();
+    let says = |n: usize, word: &str| said.lock().expect("held")[n].to_string().contains(word);
+    // A tenant holds up its own new limit for a minute at most.
+    let began = Instant::now();
+    while sizes() != [8, 8, 4] || !(0..3).all(|n| says(n, "Ready")) || !says(2, "Resized") {
+        let seen = (sizes(), said.lock().expect("held").clone());
+        assert!(began.elapsed() < Duration::from_secs(40), "{seen:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(!says(0, "Resized") && !says(1, "Resized"));
+    node.with(|s| s.busy.clear());
+    let began = Instant::now();
+    while sizes() != [4, 4, 4] || !(0..3).all(|n| says(n, "AsAnnotated")) {
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", sizes());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     running.abort();
 }
 

@@ -22,7 +22,7 @@ fn no_claim_waits_for_another_one() {
     tenants
         .prepare(&stuck, &plan(), &Resize::default())
         .expect("prepared");
-    node.with(|s| s.busy = Some(s.instances[0].key.name));
+    node.with(|s| s.busy.push(s.instances[0].key.name));
     let (resizing, uid) = (tenants.clone(), stuck.clone());
     let resizing = std::thread::spawn(move || resizing.resize(&uid, Some(1 << 30), None));
     while node.with(|s| s.open == 0) {
@@ -38,7 +38,7 @@ fn no_claim_waits_for_another_one() {
     // The claim's own calls give their threads back.
     let busy = tenants.unprepare(&stuck).expect_err("busy").to_string();
     assert!(busy.contains("is being changed"), "{busy}");
-    node.with(|s| s.busy = None);
+    node.with(|s| s.busy.clear());
     assert_eq!(resizing.join().expect("ended"), Ok(()));
     tenants.unprepare(&stuck).expect("removed");
     assert!(node.limits().is_empty() && node.journal().is_empty());

@@ -76,8 +76,8 @@ pub struct ControlState {
     /// A tenant is in the midst of a call and gets no processor: what asks each tenant waits, for a
     /// minute at most.
     pub held_up: bool,
-    /// A tenant that is in the midst of a call, for a minute at most: a new limit waits for it.
-    pub busy: Option<Name>,
+    /// Tenants that are in the midst of a call, for a minute at most: a new limit waits for it.
+    pub busy: Vec<Name>,
     /// If there is a list, limits that are above a GPU's memory are noted in it, and not refused as
     /// the module does: then a sum of limits shows what was asked for.
     pub above: Option<Vec<String>>,
@@ -113,7 +113,7 @@ impl ControlState {
             refusals: (vec![], 0),
             open: 0,
             held_up: false,
-            busy: None,
+            busy: vec![],
             above: None,
             failures: BTreeMap::new(),
             next_id: 3,
@@ -422,7 +422,7 @@ impl<S: AsMut<ControlState>> Control for FakeDevice<S> {
     }
 
     fn set_memory(&self, request: &InstanceSetMemory) -> Result<(), Errno> {
-        let mut held = self.held_unless(|state| state.busy == Some(request.key.name));
+        let mut held = self.held_unless(|state| state.busy.contains(&request.key.name));
         let state = held.as_mut().asked(Op::SetMemory, request)?;
         let n = state.find(&request.key)?;
         let minor = state.instances[n].key.gpu_minor;
