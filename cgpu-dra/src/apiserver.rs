@@ -21,7 +21,7 @@ use kube::{
     Client, Config, Resource,
 };
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
-use std::{future::Future, time::Duration};
+use std::{future::Future, mem, time::Duration};
 use tokio::sync::Semaphore;
 
 /// How long one watch lasts, seconds. The apiserver ends it.
@@ -53,6 +53,52 @@ pub fn sentence(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
+    }
+}
+
+/// Looks through the bytes of a watch for the event that its object was deleted. Each event is a
+/// line, whose type Kubernetes writes first, and no text of the object can begin one.
+#[derive(Debug, Default)]
+pub struct Deletions {
+    line: Line,
+    found: bool,
+}
+
+/// How much of a line has come.
+#[derive(Clone, Copy, Debug)]
+enum Line {
+    /// So many bytes, all as in the event of a deletion.
+    Begins(usize),
+    /// More, which are passed over.
+    Known,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self::Begins(0)
+    }
+}
+
+impl Deletions {
+    const BEGINNING: &[u8] = br#"{"type":"DELETED","#;
+
+    /// Takes the next bytes.
+    pub fn note(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.line = match self.line {
+                _ if *byte == b'\n' => Line::default(),
+                Line::Begins(n) if Self::BEGINNING.get(n) == Some(byte) => {
+                    self.found |= n + 1 == Self::BEGINNING.len();
+                    Line::Begins(n + 1)
+                }
+                _ => Line::Known,
+            };
+        }
+    }
+
+    /// Whether there was one since this was asked last.
+    pub fn take(&mut self) -> bool {
+        mem::take(&mut self.found)
     }
 }
 
@@ -193,6 +239,28 @@ mod tests {
             .is_some_and(|s| s.allocation.is_some()));
         let kept = format!("{claim:?}");
         assert!(kept.len() < 2000, "{}", kept.len());
+    }
+
+    #[test]
+    fn a_line_tells_of_a_deletion() {
+        let deleted = r#"{"type":"DELETED","object":{}}"#;
+        let quoted = format!(r#"{{"type":"MODIFIED","object":{deleted}}}"#);
+        for (text, is_told) in [
+            (format!("{deleted}\n"), true),
+            (format!("{quoted}\n{deleted}"), true),
+            (format!("{quoted}\n{quoted}\n"), false),
+            (format!(" {deleted}\n"), false),
+            ("{\"type\":\"DELETED\n\",".to_owned(), false),
+        ] {
+            // In pieces of any size.
+            for size in 1..=text.len() {
+                let mut deletions = Deletions::default();
+                let pieces = text.as_bytes().chunks(size);
+                pieces.for_each(|piece| deletions.note(piece));
+                assert_eq!(deletions.take(), is_told, "{text}");
+                assert!(!deletions.take());
+            }
+        }
     }
 
     #[tokio::test]

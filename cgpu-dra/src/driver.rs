@@ -185,12 +185,14 @@ pub async fn run(
         tenants: tenants.clone(),
         changed,
         grace: settings.grace,
+        dropped: Arc::default(),
     };
     let metrics = Arc::new(Metrics {
         node,
         tenants,
         pod_resources: places.pod_resources.clone(),
         lost: publisher.lost(),
+        dropped: keeper.dropped.clone(),
         calls,
     });
     let open = |path: &Path| {

@@ -5,11 +5,11 @@
 //! wait for a program of the claim's pod: so no claim waits for another one's.
 
 use crate::{
-    apiserver::{sentence, ClaimApi},
+    apiserver::{sentence, ClaimApi, Deletions},
     claims::Plan,
     names::{Uid, DRIVER},
     once::Once,
-    status::{self, Moment, Resize, Wish},
+    status::{self, DroppedStatus, Moment, Resize, Wish},
     tenants::{is_absent, TenantError, Tenants},
     threads,
 };
@@ -40,6 +40,8 @@ use tokio::{
 const PERIOD: Duration = Duration::from_secs(2);
 /// Wait after an error.
 const WAIT: Duration = Duration::from_secs(5);
+/// Shortest time between two tries to write what the apiserver has dropped.
+const TRIES: Duration = Duration::from_secs(30);
 /// Of those who ask the control device about their claims, which waits for no tenant.
 static TURNS: Semaphore = Semaphore::const_new(4);
 
@@ -56,6 +58,8 @@ pub struct Keeper {
     /// How long a claim that is gone keeps instances that nobody uses, in case that the kubelet
     /// unprepares it.
     pub grace: Duration,
+    /// Told whether the apiserver keeps what is written to the claims.
+    pub dropped: Arc<DroppedStatus>,
 }
 
 impl Keeper {
@@ -126,6 +130,8 @@ struct Following {
     plan: Plan,
     /// The status that was last written to the claim.
     written: Option<Vec<AllocatedDeviceStatus>>,
+    /// When that was.
+    written_at: Option<Instant>,
     /// Whether the apiserver kept it: a feature gate may be off.
     kept: bool,
     /// The wish for another size, the one that is being followed, and its outcome.
@@ -147,6 +153,7 @@ impl Following {
             uid,
             plan,
             written: None,
+            written_at: None,
             kept: false,
             wish: Wish::default(),
             resizing: None,
@@ -191,31 +198,49 @@ impl Following {
         };
         self.gone = None;
         self.keeper.tenants.note_gone(&self.uid, false);
+        self.doubt();
         self.step(&mut said).await?;
         let claims = self.claims();
         let mut events = pin!(claims.watch(&self.plan.name, &version).await?);
         let mut tick = tokio::time::interval_at(Instant::now() + PERIOD, PERIOD);
-        let mut is_old = false;
+        let (mut is_old, mut deletions) = (false, Deletions::default());
         loop {
             tokio::select! {
-                // Users may change a claim all the time. What it says is read now and then.
-                event = events.fill_buf() => match event.map(<[u8]>::len) {
-                    Ok(0) | Err(_) => return Ok(()),
-                    Ok(length) => {
-                        events.consume_unpin(length);
-                        is_old = true;
+                event = events.fill_buf() => {
+                    let length = match event {
+                        Ok([]) | Err(_) => return Ok(()),
+                        Ok(bytes) => {
+                            is_old = true;
+                            deletions.note(bytes);
+                            bytes.len()
+                        }
+                    };
+                    events.consume_unpin(length);
+                    // Users may change a claim all the time. What it says is read now and then,
+                    // and at once only if it is gone.
+                    if !deletions.take() {
+                        continue;
                     }
-                },
-                _ = tick.tick() => {
-                    if mem::take(&mut is_old) {
-                        let (Some(new), _) = self.read().await? else {
-                            return Ok(());
-                        };
-                        said = new;
-                    }
-                    self.step(&mut said).await?;
                 }
+                _ = tick.tick() => {}
             }
+            if mem::take(&mut is_old) {
+                let (Some(new), _) = self.read().await? else {
+                    self.clean_up().await;
+                    return Ok(());
+                };
+                said = new;
+            }
+            self.step(&mut said).await?;
+        }
+    }
+
+    /// Has what the apiserver has dropped be sent again: by now its feature gate may be on. That
+    /// takes a restart of the apiserver, which ends the watch.
+    fn doubt(&mut self) {
+        let is_old = |at: Instant| at.elapsed() >= TRIES;
+        if !self.kept && self.written_at.is_none_or(is_old) {
+            self.written = None;
         }
     }
 
@@ -254,7 +279,8 @@ impl Following {
         let patch = Patch::Apply(patch);
         *said = Said::by(claims.patch_status(&self.plan.name, &by, &patch).await?);
         self.kept = status::tells_of(&said.devices, &devices);
-        self.written = Some(devices);
+        self.keeper.dropped.note(said.devices.is_empty());
+        (self.written, self.written_at) = (Some(devices), Some(Instant::now()));
         Ok(())
     }
 

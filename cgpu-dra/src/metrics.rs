@@ -9,6 +9,7 @@ use crate::{
     names::{self, Uid},
     node::Node,
     pods::{self, Use},
+    status::DroppedStatus,
     tenants::{said, Tenants},
     threads,
     web::{self, Peer},
@@ -46,6 +47,8 @@ pub struct Metrics {
     pub pod_resources: PathBuf,
     /// Fields that the apiserver has dropped from the slice.
     pub lost: Arc<Mutex<Vec<&'static str>>>,
+    /// Whether it drops the status of claims.
+    pub dropped: Arc<DroppedStatus>,
     /// Counts of the kubelet's calls.
     pub calls: Arc<Calls>,
 }
@@ -147,7 +150,7 @@ pub fn page(figures: &Figures, claims: &ClaimUses, lost: usize, calls: &Calls) -
     page.sample("cgpu_dra_pods_known", &[], is_known);
     page.family(
         "cgpu_dra_dropped_fields",
-        "Fields of the ResourceSlice that the apiserver has dropped: its feature gate is off.",
+        "Fields of ResourceSlices and claims that the apiserver drops: its feature gate is off.",
     );
     page.sample("cgpu_dra_dropped_fields", &[], lost);
     let calls = [("prepare", &calls.prepare), ("unprepare", &calls.unprepare)];
@@ -186,9 +189,10 @@ impl Metrics {
         let read = threads::ask(&TURNS, move || {
             let figures = figures(&*this.node.control().map_err(said)?).map_err(said)?;
             let lost = this.lost.lock().unwrap_or_else(PoisonError::into_inner);
+            let lost = lost.len() + usize::from(this.dropped.is_dropped());
             let (plans, gone) = (this.tenants.plans(), this.tenants.gone_claims());
             let claims = ClaimUses { plans, gone, uses };
-            Ok(page(&figures, &claims, lost.len(), &this.calls))
+            Ok(page(&figures, &claims, lost, &this.calls))
         });
         read.await.unwrap_or_else(Err)
     }

@@ -20,6 +20,7 @@ use k8s_openapi::{
 use serde_json::json;
 use std::{
     collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -144,6 +145,28 @@ impl Wish {
         self.refused = refused;
         self.next = Some(now + self.wait);
         self.wait = (self.wait * 2).min(LONGEST_WAIT);
+    }
+}
+
+/// Whether the apiserver drops `status.devices` of claims, because its feature gate is off.
+#[derive(Debug, Default)]
+pub struct DroppedStatus(AtomicBool);
+
+impl DroppedStatus {
+    /// It was written, and this became of it. If that is news, the log says so.
+    pub fn note(&self, is_dropped: bool) {
+        if !self.0.swap(is_dropped, Ordering::Relaxed) && is_dropped {
+            eprintln!(
+                "cgpu-dra: the apiserver has dropped status.devices from a claim, so claims do not \
+                 say what they have; turn the feature gate DRAResourceClaimDeviceStatus on in \
+                 kube-apiserver"
+            );
+        }
+    }
+
+    /// Whether it was dropped when it was written last.
+    pub fn is_dropped(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 

@@ -91,6 +91,7 @@ fn keeper(node: &Arc<FakeNode>, client: Client) -> Keeper {
         tenants: Arc::new(tenants),
         changed: Arc::new(Notify::new()),
         grace: Duration::ZERO,
+        dropped: Arc::default(),
     }
 }
 
@@ -219,6 +220,76 @@ async fn instance_of_a_deleted_claim_is_subtracted() {
         .unprepare(&Uid::new(UID).expect("a uid"))
         .expect("removed");
     assert_eq!(free(), whole);
+    running.abort();
+}
+
+/// A busy machine may be late by chance, but not each time.
+const CHANCES: usize = 3;
+
+/// Its pod may run, and what it has is not free.
+#[tokio::test]
+async fn a_deletion_is_noticed_at_once() {
+    let mut late = Vec::new();
+    for _ in 0..CHANCES {
+        let node = FakeNode::new(1);
+        let told: Arc<Mutex<Option<Instant>>> = Arc::default();
+        let watched = told.clone();
+        let client = serve(move |request| {
+            let mut watched = watched.lock().expect("held");
+            let answer = answer(request, watched.is_some());
+            if answer["type"] != "MODIFIED" {
+                return answer.to_string();
+            }
+            watched.get_or_insert_with(Instant::now);
+            // In the order in which Kubernetes writes it.
+            format!(r#"{{"type":"DELETED","object":{}}}"#, answer["object"])
+        });
+        let mut keeper = keeper(&node, client.await);
+        keeper.grace = Duration::from_secs(3600);
+        let tenants = keeper.tenants.clone();
+        let running = tokio::spawn(keeper.run());
+        let began = Instant::now();
+        while tenants.gone_claims().is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(60), "not noticed");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let took = told.lock().expect("held").expect("told").elapsed();
+        running.abort();
+        if took < Duration::from_millis(1500) {
+            return;
+        }
+        late.push(took);
+    }
+    panic!("{late:?}");
+}
+
+/// The feature gate of the status is off, and then on.
+#[tokio::test]
+async fn a_dropped_status_is_noticed() {
+    let node = FakeNode::new(1);
+    let status: Arc<Mutex<Value>> = Arc::default();
+    let is_kept = Arc::new(AtomicBool::new(false));
+    let (kept, is_on) = (status.clone(), is_kept.clone());
+    let client = serve(move |request| {
+        if is_on.load(Ordering::Relaxed) {
+            answer_with(&kept, request)
+        } else {
+            answer(request, false)
+        }
+    });
+    let keeper = keeper(&node, client.await);
+    let dropped = keeper.dropped.clone();
+    assert!(!dropped.is_dropped());
+    let running = tokio::spawn(keeper.run());
+    for is_dropped in [true, false] {
+        is_kept.store(!is_dropped, Ordering::Relaxed);
+        let began = Instant::now();
+        while dropped.is_dropped() != is_dropped {
+            assert!(began.elapsed() < Duration::from_secs(120), "{is_dropped}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    assert!(status.lock().expect("held").to_string().contains("Ready"));
     running.abort();
 }
 

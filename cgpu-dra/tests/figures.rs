@@ -48,6 +48,7 @@ fn metrics(node: &Arc<FakeNode>) -> Arc<Metrics> {
         tenants: Arc::new(tenants),
         pod_resources: node.places().pod_resources,
         lost: Arc::new(Mutex::new(vec!["taints"])),
+        dropped: Arc::default(),
         calls: Arc::default(),
     })
 }
@@ -110,6 +111,7 @@ async fn samples_name_the_pod_of_a_claim() {
         container("unknown", "gpu.cgpu.io", "gone"),
     ];
     let stop = kubelet(&node, vec![pod("train-0", containers)]);
+    metrics.dropped.note(true);
     metrics.calls.prepare.begin().done();
     drop(metrics.calls.unprepare.begin());
     let text = metrics.text().await.expect("figures");
@@ -125,7 +127,7 @@ async fn samples_name_the_pod_of_a_claim() {
             .to_owned(),
         "cgpu_dra_claims{} 1".to_owned(),
         "cgpu_dra_pods_known{} 1".to_owned(),
-        "cgpu_dra_dropped_fields{} 1".to_owned(),
+        "cgpu_dra_dropped_fields{} 2".to_owned(),
         "cgpu_dra_calls_total{call=\"prepare\"} 1".to_owned(),
         "cgpu_dra_calls_failed_total{call=\"prepare\"} 0".to_owned(),
         "cgpu_dra_calls_failed_total{call=\"unprepare\"} 1".to_owned(),
