@@ -333,6 +333,7 @@ pub fn convert(pod: &AskedPod, highest: Priority) -> Result<Option<Conversion>, 
     let mut templates: BTreeMap<String, Template> = BTreeMap::new();
     let mut claims = Vec::new();
     for PodClaim { claim, wanted, .. } in held {
+        wanted.note_weight(&mut notes);
         let template = wanted.template();
         claims.push(json!({"name": claim, "resourceClaimTemplateName": template.name}));
         templates.insert(template.name.clone(), template);
@@ -434,7 +435,7 @@ mod tests {
             json!({"op": "remove", "path": path})
         };
         assert_eq!(
-            done.patch,
+            done.patch[..4],
             [
                 remove("limits/nvidia.com~1gpu"),
                 remove("limits/nvidia.com~1gpumem"),
@@ -444,7 +445,7 @@ mod tests {
                     [{"name": "cgpu-1", "resourceClaimTemplateName": "cgpu-100m-x1"}]}),
             ]
         );
-        assert!(done.notes.is_empty());
+        assert_eq!((done.patch.len(), done.notes.len()), (5, 1));
     }
 
     #[test]
@@ -456,7 +457,7 @@ mod tests {
         );
         let done = convert(&done, Priority::High).expect("read");
         assert_eq!(
-            done.expect("converted").patch,
+            done.expect("converted").patch[..3],
             [
                 json!({"op": "remove", "path":
                     "/spec/containers/0/resources/requests/nvidia.com~1gpumem"}),
@@ -521,7 +522,7 @@ mod tests {
             "value": note});
         assert_eq!(last(&annotated), add);
         let high = json!({"nvidia.com/gpumem": 100, "nvidia.com/priority": 0});
-        assert_eq!(notes(high.clone()), "");
+        assert!(notes(high.clone()).starts_with("without a part of the GPU"));
         let done = convert(&pod(high), Priority::Normal).expect("read");
         let done = done.expect("converted");
         assert!(done.notes[0].contains("nvidia.com/priority: 0 is not kept"));

@@ -45,6 +45,18 @@ impl Wanted {
         self
     }
 
+    /// Notes that it has the least weight, if it names none. Other systems let such a container
+    /// have what it can get.
+    pub(crate) fn note_weight(self, notes: &mut Vec<String>) {
+        if self.weight.is_none() {
+            notes.push(
+                "without a part of the GPU's compute a container has the weight 1: a small share \
+                 beside others that have work, and 1 percent of the GPU under the policy fixed"
+                    .to_owned(),
+            );
+        }
+    }
+
     /// The larger of two wishes, if one claim can serve both: a container sees all GPUs of its
     /// claim, and has its priority.
     pub(crate) fn larger(self, other: Self) -> Option<Self> {

@@ -352,6 +352,9 @@ mod tests {
         ready(web::response(status, JSON, text))
     }
 
+    /// The last event among the templates that an apiserver keeps.
+    const EVENT: &str = "an event";
+
     /// An apiserver that keeps templates, and has two classes.
     async fn apiserver() -> (Client, Arc<Mutex<BTreeMap<String, Value>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
@@ -373,7 +376,7 @@ mod tests {
             }
             if path == "/api/v1/namespaces/team-a/events" {
                 let event: Value = serde_json::from_slice(request.body()).expect("JSON");
-                all.insert("an event".to_owned(), event);
+                all.insert(EVENT.to_owned(), event);
                 return answered(None);
             }
             let (of_all, name) = path
@@ -385,7 +388,8 @@ mod tests {
                 (&Method::GET, None) => {
                     let query = request.uri().query().unwrap_or_default();
                     assert!(query.contains("managed-by%3Dcgpu-dra"), "{query}");
-                    let items: Vec<_> = all.values().collect();
+                    let items = all.iter().filter(|(name, _)| *name != EVENT);
+                    let items: Vec<_> = items.map(|(_, template)| template).collect();
                     Some(json!({"metadata": {}, "items": items}))
                 }
                 (_, _) => {
@@ -432,7 +436,10 @@ mod tests {
             let request = asking(json!({"nvidia.com/gpumem": mib}), dry_run);
             webhook.convert(&request).await.refused
         };
-        let count = || kept.lock().expect("held").len();
+        let count = || {
+            let kept = kept.lock().expect("held");
+            kept.keys().filter(|name| *name != EVENT).count()
+        };
         assert_eq!((convert(512, true).await, count()), (None, 0));
         for mib in 1..=100 {
             assert_eq!(convert(mib, false).await, None);
@@ -465,7 +472,7 @@ mod tests {
         }
         let event = loop {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-            if let Some(event) = kept.lock().expect("held").get("an event") {
+            if let Some(event) = kept.lock().expect("held").get(EVENT) {
                 break event.clone();
             }
         };
