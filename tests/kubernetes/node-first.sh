@@ -82,3 +82,5 @@ check "a pod runs that will be deleted while the node is down" tenant sixth 2
 kill -9 $(processes '^(sh -c while.* sh )?kubelet ')
 check "its deletion waits for the node" run kubectl delete pod sixth --wait=false
 echo "$third $(value "$third" id) $(instance sixth)" >/images/before
+slices >/images/slices
+check "the slice of this boot is noted" [ -s /images/slices ]

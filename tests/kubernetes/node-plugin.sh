@@ -35,6 +35,11 @@ check "the pod is deleted" delete slotted
 check "the other one runs in the slot, which was registered anew" running next
 check "and holds half of it" in_time half $slot 2
 check "it sees 2 GiB, before its program and after" is "$(logged next 'the GPU has 2.00 GiB')" 2
-check "it is deleted, too" delete next
+# Lower, because what is above the profile goes as soon as no program is there. Nobody waits for the
+# slot, so only the kubelet's word that no container has it can bring the profile's values back.
+changed() { is "$(value $slot memory_limit_bytes) $(value $slot weight)" "$1 $2"; }
+check "an operator makes the slot smaller" run cgpuctl inst set $slot --mem 1536MiB --weight 3
+check "it is" changed $((1536 << 20)) 3
+check "the pod is deleted, too" delete next
 check "the slot is free and clean" in_time clean
-check "its limit is the profile's" limit $slot 2
+check "it has the profile's limit and weight again" in_time changed $((2 << 30)) 5

@@ -77,7 +77,12 @@ heard_since() {
 		-o "jsonpath={$condition.status} {$condition.lastHeartbeatTime}") || return 1
 	is "${heard% *}" True && [ "$(date -u -D $FORMAT -d "${heard#* }" +%s)" -gt "$1" ]
 }
-published() { kubectl get resourceslices -o name | grep -q .; }
+# The slices, by their uids. A kubelet that starts deletes those that are there, so after a reboot
+# there is another one.
+slices() { kubectl get resourceslices -o 'jsonpath={.items[*].metadata.uid}'; }
+published() {
+	now_there=$(slices) && [ -n "$now_there" ] && not is "$now_there" "$before_boot"
+}
 
 # The machine's side of the host's network, where it has the address 10.0.0.1.
 start_network() {
@@ -226,6 +231,8 @@ finish() {
 # Without this no case can pass.
 needed() { [ "$failed" = 0 ] || finish; }
 
+before_boot=
+[ "$1" != again ] || read -r before_boot </images/slices
 check "the machine has a network" start_network
 needed
 start_node

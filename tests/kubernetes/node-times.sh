@@ -56,8 +56,34 @@ summary() {
 		END { printf "median %d, half of them %d to %d, all %d to %d (%d pods)\n",
 			at(.5), at(.25), at(.75), v[1], v[NR], NR }'
 }
+# The kubelet's own measurements name no pod, so the difference of two looks tells.
+kubelet_figures() {
+	kubectl get --raw /api/v1/nodes/node/proxy/metrics >"$out/$1"
+}
+# spent FIGURE CALL LOOK: how many such calls there were until then, and their milliseconds. Fails
+# without such a figure.
+spent() {
+	awk -v sum="$1_sum{" -v count="$1_count{" -v call="$2" '
+		index($1, sum) == 1 && index($1, call) { ms += $2 * 1000 }
+		index($1, count) == 1 && index($1, call) { calls += $2; there = 1 }
+		END { if (!there) exit 1; printf "%d %.0f\n", calls, ms }' "$out/$3"
+}
+# prepared FIGURE CALL: the calls between the looks, if there was one for each pod with a claim.
+prepared() {
+	first=$(spent "$1" "$2" earlier) && last=$(spent "$1" "$2" later) || return 1
+	calls=$((${last% *} - ${first% *})) ms=$((${last#* } - ${first#* }))
+	[ "$calls" -ge "$PAIRS" ] &&
+		echo "ms in $1 of $2: $ms in $calls calls" >>"$out/of-kubelet"
+}
+check "the kubelet tells its figures" in_time kubelet_figures earlier
 check "pods without a claim and with one start in turns" pairs
 PAUSE=2
+check "and again" in_time kubelet_figures later
+check "they have the time of all pods' claims" \
+	prepared dra_operations_duration_seconds PrepareResources
+check "and that of the driver's calls" \
+	prepared dra_grpc_operations_duration_seconds NodePrepareResources
+cat "$out/of-kubelet"
 for kind in with without; do
 	echo "ms from a pod's creation to its program, $kind a claim: $(summary <"$out/$kind")"
 	echo "each, in order: $(tr '\n' ' ' <"$out/$kind")"
