@@ -58,7 +58,8 @@ fn raw(fd: &impl AsFd) -> u32 {
 /// the command writes there.
 unsafe fn bpf(command: libc::c_long, arguments: &mut BpfArguments) -> Result<i32, Errno> {
     let size = size_of_val(arguments);
-    // SAFETY: the arguments are `size` bytes; the caller vouches for what they point to.
+    // SAFETY: the arguments are `size` bytes; addresses among them are of memory that is as large
+    // as they say, and writable where the command writes.
     let ret = unsafe { libc::syscall(libc::SYS_bpf, command, arguments.as_mut_ptr(), size) };
     if ret < 0 {
         return Err(errno(&Error::last_os_error()));

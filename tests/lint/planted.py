@@ -154,6 +154,21 @@ NOT_SHOWN = (
 WIDE = "word " * 21
 ABOVE = "// SAFETY: It is valid.\nf();\n" + "g();\n" * 5 + "// SAFETY: As above.\nf();\n"
 ABOVE_ABOVE = "// SAFETY: It is valid.\n" + "// SAFETY: As above.\nf();\n" * 2
+# The note above is of another kind.
+ABOVE_OTHER = "// SAFETY: It is valid.\n// INVARIANT: As above.\nf();\n"
+EVASIVE = (
+    "SAFETY: As in `g`.",
+    "SAFETY: As this function's contract says.",
+    "SAFETY: As the pool says.",
+    "SAFETY: The contract of this function\n// is the same.",
+    "SAFETY: The same.",
+    "SAFETY: The caller speaks for the addresses.",
+    "SAFETY: It lives long enough; for the rest the\n// caller vouches.",
+    "SAFETY: It is what the call demands, says the caller.",
+    "SAFETY: The fault is valid; see this function's contract.",
+    "INVARIANT: This function's contract.",
+    "INVARIANT: As the pool says.",
+)
 FAULTS = (
     one("unsafe", "cgpu_km/policy/a.rs", "fn f() { unsafe { g() } }\n"),
     one("unsafe", "cgpu_km/policy/b.rs", "#![allow(unsafe_code)]\n"),
@@ -373,7 +388,8 @@ FAULTS = (
     ),
     one("safety", "cgpu_km/os_interface/a.rs", ABOVE),
     one("safety", "cgpu_km/os_interface/a.rs", ABOVE_ABOVE),
-    one("safety", "cgpu_km/os_interface/a.rs", "fn f() {\n// SAFETY: As in `g`.\nf();\n}\n"),
+    one("safety", "cgpu_km/os_interface/a.rs", ABOVE_OTHER),
+    *(one("safety", "cgpu_km/os_interface/a.rs", f"// {said}\nf();\n") for said in EVASIVE),
     one("code_map", "ARCHITECTURE.md", ARCHITECTURE.replace("user.rs", "gone.rs"), head=""),
     (
         "code_map",

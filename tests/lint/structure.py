@@ -394,8 +394,29 @@ def lines(sources):
             yield path, number, f"{width(path, line)} columns"
 
 
-# Notes that leave it to the reader to find the reason.
-EVASIVE = re.compile(r"// SAFETY: (?:Locked above|This function's contract\.|As in |As for the )")
+# A reason that an unsafe step is sound, or that a value keeps its type's invariants.
+NOTE = re.compile(r"[ \t]*// (SAFETY|INVARIANT): (.*)")
+# Notes that leave it to the reader to find the reason: they name where it stands, or who knows it.
+EVASIVE = re.compile(
+    r"^(?:locked above\b|the same\b|as (?!above\b|long\b|many\b|much\b)"
+    r"|(?:this function's|the) contract\b)"
+    r"|\bcallers? (?:answer|promise|see|speak|vouch)\w*\b|\b(?:says the|see this function's) \w+",
+    re.I,
+)
+
+
+def notes(text):
+    """(kind, first line, last line, words) of the notes of a Rust file."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        found = NOTE.match(line)
+        if not found:
+            continue
+        last, words = number, [found.group(2)]
+        while re.match(r"\s*// (?!SAFETY:|INVARIANT:)", "".join(lines[last + 1 : last + 2])):
+            last += 1
+            words.append(lines[last].strip()[3:])
+        yield found.group(1), number + 1, last + 1, " ".join(words)
 
 
 def safety(sources):
@@ -403,20 +424,16 @@ def safety(sources):
     for path, text in sources.files.items():
         if not path.endswith(".rs"):
             continue
-        last, own = None, False
-        for number, line in enumerate(text.split("\n"), 1):
-            said = line.strip()
-            if said.startswith("// SAFETY:"):
-                above = said.lower().startswith("// safety: as above")
-                if above and (last is None or own or number - last > 5):
-                    yield path, number, "`As above` without its note in the five lines above"
-                if EVASIVE.match(said):
-                    yield path, number, f"says no reason: {said[3:]!r}"
-                last, own, within = number, above, True
-            elif last and within and said.startswith("//"):
-                last = number
-            else:
-                within = False
+        # The last line of the last note of each kind, and whether that one says `As above`.
+        before = {}
+        for kind, first, last, words in notes(text):
+            above = words.lower().startswith("as above")
+            end, refers = before.get(kind, (0, True))
+            if above and (refers or first - end > 5):
+                yield path, first, "`As above` without its note in the five lines above"
+            if EVASIVE.search(words):
+                yield path, first, f"says no reason: {words!r}"
+            before[kind] = (last, above)
 
 
 def code_map(sources):

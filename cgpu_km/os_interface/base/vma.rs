@@ -79,7 +79,7 @@ impl<'a> LockedVma<'a> {
     ///
     /// The mapping is valid, and locked for `'a`.
     pub(in crate::os_interface) unsafe fn new(vma: *mut bindings::vm_area_struct) -> Self {
-        // INVARIANT: This function's contract.
+        // INVARIANT: The mapping is locked for `'a`.
         // SAFETY: A valid mapping's address is not null.
         Self(unsafe { NonNull::new_unchecked(vma) }, PhantomData)
     }
@@ -243,8 +243,8 @@ impl CopiedVma<'_> {
         self,
         operations: *const bindings::vm_operations_struct,
     ) {
-        // SAFETY: By the type's invariant both mappings may be changed; see this function's
-        // contract.
+        // SAFETY: By the type's invariant both mappings may be changed. The mapping is one of page
+        // frames, and the operations are for such a one and live as long as its file.
         unsafe {
             extra::cgpu_shim_spoil_copy(self.as_ptr());
             extra::cgpu_shim_set_operations(self.as_ptr(), operations);
@@ -280,7 +280,8 @@ impl<'a> PageFault<'a> {
         if unsafe { extra::cgpu_shim_is_marked(vmf) } {
             return None;
         }
-        // INVARIANT: As above.
+        // INVARIANT: The handler runs for `'a`, so the fault is valid, and the kernel keeps the
+        // mapping locked.
         NonNull::new(vmf).map(|fault| Self(fault, PhantomData))
     }
 
@@ -335,7 +336,7 @@ impl<'a> PageFault<'a> {
         self,
         by: *const bindings::vm_operations_struct,
     ) -> bindings::vm_fault_t {
-        // SAFETY: The fault is valid by the type's invariant; see this function's contract.
+        // SAFETY: The fault is valid by the type's invariant, and the driver gave its mapping `by`.
         unsafe { extra::cgpu_shim_driver_fault(by, self.as_ptr()) }
     }
 
@@ -436,7 +437,8 @@ impl NewVma<'_> {
         self,
         operations: *const bindings::vm_operations_struct,
     ) {
-        // SAFETY: By the type's invariant the field may be changed; see this function's contract.
+        // SAFETY: By the type's invariant the field may be changed. The operations are for such a
+        // mapping, and live as long as its file.
         unsafe { extra::cgpu_shim_set_operations(self.as_ptr(), operations) };
     }
 

@@ -119,7 +119,7 @@ impl<'a> Caller<'a> {
     /// * `EFAULT`: the task has no memory, or a parameter is an address of the scratch.
     /// * `ENOMEM`.
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: CallRoute<'_>) -> Result<i32> {
-        // SAFETY: `new`'s caller promised that the file is open and the driver's.
+        // SAFETY: The file is the driver's, and open for as long as `self` exists.
         unsafe {
             forward(
                 self.file,
@@ -211,7 +211,8 @@ unsafe fn execute_holding(
 ) -> Result<i32> {
     let place = Lease::place(parts, descriptor.part, descriptor.offset)?;
     request.lease.ok_or(EINVAL)?.put(place, one_file::NUMBER)?;
-    // SAFETY: The contract of this function is the same.
+    // SAFETY: The request's file is open and of the driver behind its `backing`; its lease is of
+    // the current address space.
     let execute = || unsafe { request.execute_reduced() };
     one_file::with_only(descriptor.file, execute)?
 }

@@ -120,7 +120,8 @@ impl DriverCall<'_> {
     ///
     /// As for [`Self::execute`].
     pub(super) unsafe fn execute_reduced(&self) -> Result<i32> {
-        // SAFETY: The contract of this function is the same.
+        // SAFETY: The file is open and of this driver, and the address space is the lease's. Other
+        // credentials change neither.
         let execute = || unsafe { self.execute() };
         match self.lease {
             Some(lease) => lease.reduced(execute)?,

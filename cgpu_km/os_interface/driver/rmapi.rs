@@ -470,7 +470,7 @@ impl KernelClient {
         // CAST: an address of the kernel's, of 64 bits.
         nvos54::PARAMS.set(&mut argument.0, params.as_mut_ptr() as u64);
         // SAFETY: The parameters live until the call is over, and the driver refuses a control of
-        // another size; for the rest the caller speaks.
+        // another size. Addresses in them are null, or of what the control may read and write.
         unsafe { self.call(rmapi::CONTROL, &mut argument.0) }
     }
 
@@ -562,7 +562,8 @@ impl KernelClient {
         nvos54::H_CLIENT.set(&mut argument.0, name.client.0);
         nvos54::H_OBJECT.set(&mut argument.0, name.object.0);
         nvos54::CMD.set(&mut argument.0, cmd.0);
-        // SAFETY: The contract says what addresses there are, and that the parameters are aligned.
+        // SAFETY: Addresses in the parameters are null, or of what the control may read and write.
+        // They begin at a multiple of 8.
         unsafe { self.told(&mut argument, params) }?;
         nvos54::STATUS.get(&argument.0).map(NvStatus).ok_or(EIO)
     }
@@ -575,7 +576,7 @@ impl KernelClient {
     unsafe fn call(&self, operation: u32, argument: &mut [u8]) -> Result {
         // SAFETY: The functions are the driver's, by the invariant, and `_driver` holds it.
         let mut stack = unsafe { self.operations.stack() }?;
-        // SAFETY: The caller speaks for the addresses.
+        // SAFETY: Addresses in `argument` are null, or of what the call may read and write.
         unsafe { stack.call(operation, argument) }
     }
 

@@ -131,7 +131,7 @@ impl VmTables {
             if slot.as_ref().is_none() {
                 // Another thread may be faster: its table is looked at like any other, or, if it is
                 // not there yet, the next place is taken.
-                // INVARIANT: This function's contract.
+                // INVARIANT: `original` are operations of a mapping of the driver.
                 let mut table = KBox::new(
                     VmTable {
                         operations: pin_init::zeroed(),

@@ -181,7 +181,7 @@ fn take_over(
     let mut opener = None;
     let (real, file) = (backing.as_ptr(), opening.as_non_null().as_ptr());
     let opened = creds::reduced_by(&mut opener, || {
-        // SAFETY: As the VFS would call it: the inode is the driver's, the file refers to it.
+        // SAFETY: The inode is the driver's, and the new file refers to it, as in the VFS's call.
         to_result(unsafe { extra::cgpu_shim_driver_open(real, file) })
     });
     if let Err(e) = opened.and_then(|opened| opened) {

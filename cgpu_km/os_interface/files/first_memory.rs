@@ -28,7 +28,7 @@ pub(super) struct FirstMemory(Atomic<*mut bindings::mm_struct>);
 // SAFETY: The pointer is atomic, and is compared alone until it is dropped. Any task may give the
 // reference back.
 unsafe impl Send for FirstMemory {}
-// SAFETY: The same.
+// SAFETY: A shared one is only compared and set, in one atomic step.
 unsafe impl Sync for FirstMemory {}
 
 impl FirstMemory {

@@ -256,8 +256,8 @@ pub(super) unsafe extern "C" fn release<E: Endpoint>(
 /// gets it for the last time.
 unsafe fn end_in_driver<E: Endpoint>(session: &FileSession<E>, file: *mut bindings::file) -> c_int {
     let (real, inode) = (session.backing.as_ptr(), session.backing.inode());
-    // SAFETY: The inode is the one with which the driver has opened the file; for the rest the
-    // caller speaks.
+    // SAFETY: The driver has opened the file with this inode, and has not released what it keeps
+    // for the file.
     unsafe { extra::cgpu_shim_driver_release(real, inode, file) }
 }
 

@@ -103,7 +103,7 @@ pub(super) unsafe fn make<E: Endpoint>(
     file: NonNull<bindings::file>,
     vma: NewVma<'_>,
 ) -> Result<c_int> {
-    // SAFETY: The contract of this function is the same.
+    // SAFETY: The mapping is of `file`, which is open, and whose session is `session`.
     let make = || unsafe { make_now(session, file, vma) };
     if E::shows_objects(&session.file) {
         // As the driver's `mmap` of a file that was not prepared (nv-mmap.c, nvidia_mmap_helper).

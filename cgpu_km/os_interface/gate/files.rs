@@ -187,7 +187,7 @@ impl FileMappings {
     pub(super) unsafe fn of(file: NonNull<bindings::file>) -> Option<Self> {
         // SAFETY: The file is open, as this function's contract says.
         let mappings = unsafe { extra::cgpu_shim_mappings(file.as_ptr()) };
-        // INVARIANT: This function's contract.
+        // INVARIANT: The file is open, and `close` is called before that ends.
         NonNull::new(mappings).map(Self)
     }
 

@@ -148,7 +148,8 @@ impl<'a> ScratchFault<'a> {
         // SAFETY: The mapping has the pool as its data, and its file a reference of that.
         let pool = unsafe { &*fault.private.cast_const().cast::<Pool>() };
         let (slot, index) = pool.admits(fault.page)?;
-        // INVARIANT: As the pool says.
+        // INVARIANT: `admits` gives the slot and the page's number in it if the current task owns
+        // that slot.
         Some(Self {
             served,
             fault,
@@ -259,7 +260,7 @@ fn protection(access: bindings::vm_flags_t) -> bindings::pgprot_t {
 /// `vmf` is a fault in a mapping of a pool, which is being served.
 #[no_mangle]
 unsafe extern "C" fn cgpu_scratch_fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    // SAFETY: As this function's contract says.
+    // SAFETY: The kernel calls this for a fault in a mapping of a pool, and serves it meanwhile.
     let Some(of) = (unsafe { ScratchFault::new(vmf) }) else {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     };
@@ -290,7 +291,7 @@ unsafe extern "C" fn cgpu_scratch_fault(vmf: *mut bindings::vm_fault) -> binding
 /// As for [`cgpu_scratch_fault`].
 #[no_mangle]
 unsafe extern "C" fn cgpu_scratch_mkwrite(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    // SAFETY: As this function's contract says.
+    // SAFETY: The kernel calls this for a fault in a mapping of a pool, and serves it meanwhile.
     let Some(of) = (unsafe { ScratchFault::new(vmf) }) else {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     };

@@ -12,13 +12,13 @@ use core::{
 ///
 /// # Safety
 ///
-/// The caller answers for what the call does to memory and descriptors.
+/// The call may do to memory and descriptors what it does with these arguments.
 #[cfg(target_arch = "x86_64")]
 pub unsafe fn call(number: i64, arguments: [u64; 6]) -> i64 {
     let result: i64;
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: The x86-64 convention: rax, rcx and r11 are written, nothing else. The caller answers
-    // for what the call does.
+    // SAFETY: The x86-64 convention: rax, rcx and r11 are written, nothing else. The call may do
+    // what it does to memory and descriptors.
     unsafe {
         asm!(
             "syscall",
@@ -40,7 +40,7 @@ compile_error!("the harness knows the system calls of x86-64 only");
 ///
 /// `argument` is what the request of that file demands.
 pub unsafe fn ioctl(fd: i32, request: u64, argument: u64) -> i64 {
-    // SAFETY: `argument` is what the request demands, says the caller.
+    // SAFETY: `argument` is what the request of this file demands.
     // CAST: the kernel takes the low 32 bits of a descriptor.
     unsafe { call(libc::SYS_ioctl, [fd as u64, request, argument, 0, 0, 0]) }
 }

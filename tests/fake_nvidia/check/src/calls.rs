@@ -78,7 +78,7 @@ pub(crate) fn errno() -> i32 {
 
 /// ioctl with a plain request number.
 pub(crate) fn request(file: &File, number: u64, argument: &mut [u8]) -> Result<(), i32> {
-    // SAFETY: the argument is at least as long as the request says, which the callers see to.
+    // SAFETY: the argument is at least as long as the driver's struct of this request.
     let r = unsafe { libc::ioctl(file.0, number as libc::c_ulong, argument.as_mut_ptr()) };
     if r < 0 {
         return Err(errno());

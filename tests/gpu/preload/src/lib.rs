@@ -102,7 +102,7 @@ extern "C" fn forked() {
 unsafe fn open_at(folder: c_int, path: *const c_char, flags: c_int, mode: c_int) -> i64 {
     // CAST: registers are 64 bits wide.
     let arguments = [folder as u64, path as u64, flags as u64, mode as u64, 0, 0];
-    // SAFETY: As the caller of the C library's function would have it.
+    // SAFETY: `path` is a string of C, which is all that this call reads.
     let open = || unsafe { sys::call(libc::SYS_openat, arguments) };
     if path.is_null() {
         return open();
@@ -201,7 +201,7 @@ fn duplicated(from: c_int, to: i64) {
 }
 
 fn ioctl_fd(fd: c_int, request: u64, argument: u64) -> i64 {
-    // SAFETY: As the program would have made the call itself.
+    // SAFETY: The program makes this call, with arguments that are its own affair.
     let forward = || unsafe { sys::ioctl(fd, request, argument) };
     let Some(node) = known(fd) else {
         return forward();
@@ -244,7 +244,7 @@ fn mmap_fd(call: Mmap) -> i64 {
         call.fd as u64,
         call.offset,
     ];
-    // SAFETY: As the program would have made the call itself.
+    // SAFETY: The program makes this call, with arguments that are its own affair.
     let at = unsafe { sys::call(libc::SYS_mmap, arguments) };
     if let (Some(_), Some(state), Ok(start)) = (known(call.fd), setting().state, u64::try_from(at))
     {
@@ -303,7 +303,7 @@ fn munmap_range(addr: u64, len: u64) -> i64 {
             });
         }
     }
-    // SAFETY: As the program would have made the call itself.
+    // SAFETY: The program makes this call, with arguments that are its own affair.
     let result = unsafe { sys::call(libc::SYS_munmap, [addr, len, 0, 0, 0, 0]) };
     if let (Some(state), 0) = (setting().state, result) {
         call::unmapped(state, addr, len.next_multiple_of(4096));
@@ -362,7 +362,8 @@ pub extern "C" fn dup(fd: c_int) -> c_int {
 }
 
 fn dup2_fd(fd: c_int, wanted: c_int) -> i64 {
-    // SAFETY: As the program would have it. CAST: registers are 64 bits wide.
+    // SAFETY: The program makes this call for descriptors of its own.
+    // CAST: registers are 64 bits wide.
     let to = unsafe { sys::call(libc::SYS_dup2, [fd as u64, wanted as u64, 0, 0, 0, 0]) };
     if fd != wanted {
         duplicated(fd, to);
@@ -379,7 +380,7 @@ pub extern "C" fn dup2(fd: c_int, wanted: c_int) -> c_int {
 fn dup3_fd(fd: c_int, wanted: c_int, flags: c_int) -> i64 {
     // CAST: registers are 64 bits wide.
     let arguments = [fd as u64, wanted as u64, flags as u64, 0, 0, 0];
-    // SAFETY: As the program would have it.
+    // SAFETY: The program makes this call for descriptors of its own.
     let to = unsafe { sys::call(libc::SYS_dup3, arguments) };
     duplicated(fd, to);
     to
@@ -392,7 +393,8 @@ pub extern "C" fn dup3(fd: c_int, wanted: c_int, flags: c_int) -> c_int {
 }
 
 fn fcntl_fd(fd: c_int, command: c_int, argument: u64) -> i64 {
-    // SAFETY: As the program would have it. CAST: registers are 64 bits wide.
+    // SAFETY: The program makes this call for descriptors of its own.
+    // CAST: registers are 64 bits wide.
     let answer = unsafe {
         sys::call(
             libc::SYS_fcntl,

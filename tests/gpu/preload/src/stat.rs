@@ -34,7 +34,7 @@ pub(crate) unsafe fn look(path: *const c_char, number: i64, arguments: [u64; 6])
 unsafe fn stat_at(folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int) -> c_int {
     // CAST: registers are 64 bits wide.
     let arguments = [folder as u64, path as u64, into as u64, flags as u64, 0, 0];
-    // SAFETY: The contract is that of `look`.
+    // SAFETY: `path` is a string of C or null, and there is room for the result at `into`.
     result(unsafe { look(path, libc::SYS_newfstatat, arguments) })
 }
 
