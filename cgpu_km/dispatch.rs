@@ -137,7 +137,7 @@ impl<C> Host for TenantCall<'_, C> {
     }
 
     fn end_mappings(&mut self, file: FileId) {
-        self.tenant.end_mappings(file, true);
+        self.tenant.end_mappings(file);
     }
 
     fn has_doorbell(&self, gpu: GpuId) -> bool {

@@ -58,6 +58,7 @@ pub use calls::{
     caller::Caller,
     open_file::{
         KeptFile,
+        MustWait,
         OpenFile, //
     },
     worker::{
@@ -87,6 +88,7 @@ pub use files::{
         Pages,
         ProgramMapping,
         Shown,
+        TooManyCopies,
         Unmapped, //
     },
     pinned::while_pinned,

@@ -17,10 +17,12 @@ use crate::{
         Doorbell,
         Gate,
         LateEnds,
+        MustWait,
         OpenFile,
         Pages,
         ProgramMapping,
         Shown,
+        TooManyCopies,
         Unmapped,
         UserAddr, //
     },
@@ -128,10 +130,10 @@ impl os_interface::Endpoint for TenantNode {
 
     fn enter_registers(file: &TenantFile) -> Result {
         // As the driver's mmap where a page cannot be put in (nv-mmap.c, nv_remap_page_range).
-        file.enter_registers().then_some(()).ok_or(EAGAIN)
+        file.enter_registers().map_err(|_| EAGAIN)
     }
 
-    fn copy_registers(file: &TenantFile, how: CopiedBy) -> bool {
+    fn copy_registers(file: &TenantFile, how: CopiedBy) -> Result<(), TooManyCopies> {
         file.copy_registers(how)
     }
 
@@ -159,8 +161,12 @@ impl os_interface::Endpoint for TenantNode {
         unmapped(file, gone, how);
     }
 
-    fn closing(file: &TenantFile, wait: bool) -> bool {
-        file.closing(wait)
+    fn closing(file: &TenantFile) {
+        file.closing();
+    }
+
+    fn try_closing(file: &TenantFile) -> Result<(), MustWait> {
+        file.try_closing()
     }
 
     fn release(file: TenantFile) {

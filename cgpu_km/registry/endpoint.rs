@@ -21,12 +21,15 @@ use crate::{
         CopiedBy,
         Doorbell,
         Frame,
-        OpenFile, //
+        MustWait,
+        OpenFile,
+        TooManyCopies, //
     },
     policy::{
         FileId,
         GpuId,
-        Limited, //
+        Limited,
+        RefusalCause, //
     }, //
 };
 use kernel::{
@@ -175,31 +178,34 @@ impl TenantFile {
         matches!(*self.endpoint, TenantNode::Control(_))
     }
 
-    /// Counts a mapping of registers; `false`: it is too many.
-    pub fn enter_registers(&self) -> bool {
+    /// Counts a mapping of registers; an error: it is too many.
+    pub fn enter_registers(&self) -> Result<(), RefusalCause> {
         let gpu = self.endpoint.gpu();
         let tenant = self.tenant();
-        tenant.with_accounting(|accounting| accounting.enter(gpu, Limited::Mappings).is_ok())
+        tenant.with_accounting(|accounting| accounting.enter(gpu, Limited::Mappings))
     }
 
-    /// Counts a copy of one; `false`: it is too many, and counts all the same.
-    pub fn copy_registers(&self, how: CopiedBy) -> bool {
+    /// Counts a copy of one. If one that fork made is too many, it counts all the same, and is an
+    /// error.
+    pub fn copy_registers(&self, how: CopiedBy) -> Result<(), TooManyCopies> {
         let TenantNode::Gpu(instance) = self.endpoint() else {
-            return true;
+            return Ok(());
         };
         let gpu = instance.gpu().id();
-        let fits = self.tenant().with_accounting(|accounting| {
-            let fits =
-                how == CopiedBy::Fork && accounting.enter(Some(gpu), Limited::Mappings).is_ok();
-            if !fits {
+        let copied = self.tenant().with_accounting(|accounting| {
+            let copied = match how {
+                CopiedBy::Fork => accounting.enter(Some(gpu), Limited::Mappings),
+                CopiedBy::Move => {
+                    accounting.enter_always(gpu, Limited::Mappings);
+                    Ok(())
+                }
+            };
+            copied.map_err(|_| {
                 accounting.enter_always(gpu, Limited::Mappings);
-            }
-            fits
+                TooManyCopies
+            })
         });
-        if how == CopiedBy::Fork && !fits {
-            instance.tell_of_mappings();
-        }
-        fits
+        copied.inspect_err(|_| instance.tell_of_mappings())
     }
 
     /// A mapping of registers, or a copy, is gone.
@@ -223,20 +229,34 @@ impl TenantFile {
     }
 
     /// A control file is closed, and the driver is going to free the clients that were made on it:
-    /// keeps the schedulers from them, and ends the mappings of all that is in them. `false`: for
-    /// that it must wait for one that the tenant is making, and `wait` does not let it.
-    pub fn closing(&self, wait: bool) -> bool {
+    /// keeps the schedulers from them, and ends the mappings of all that is in them. It waits for
+    /// one that the tenant is making.
+    pub fn closing(&self) {
         let tenant = self.tenant();
         tenant.leave_clients_of(self.id);
         let mut at = 0;
-        let mut next = || tenant.with_accounting(|a| a.shown_by_clients_of(self.id, &mut at));
-        while let Some(shown) = next() {
-            if !tenant.end_mappings(shown, wait) {
-                return false;
-            }
+        while let Some(shown) = self.next_shown(&mut at) {
+            tenant.end_mappings(shown);
             tenant.with_accounting(|accounting| accounting.end_shown(shown));
         }
-        true
+    }
+
+    /// As [`Self::closing`], but it fails where that would wait.
+    pub fn try_closing(&self) -> Result<(), MustWait> {
+        let tenant = self.tenant();
+        tenant.leave_clients_of(self.id);
+        let mut at = 0;
+        while let Some(shown) = self.next_shown(&mut at) {
+            tenant.try_end_mappings(shown)?;
+            tenant.with_accounting(|accounting| accounting.end_shown(shown));
+        }
+        Ok(())
+    }
+
+    /// The next file that shows an object of a client that was made on this control file.
+    fn next_shown(&self, at: &mut usize) -> Option<FileId> {
+        let tenant = self.tenant();
+        tenant.with_accounting(|accounting| accounting.shown_by_clients_of(self.id, at))
     }
 
     /// The page that its tenant is shown in the place of the one in `frame`; `None` if that is no

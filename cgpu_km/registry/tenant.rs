@@ -42,6 +42,7 @@ use crate::{
         Changes,
         Frame,
         LateEnds,
+        MustWait,
         OpenFile,
         RwGuard,
         TaskGuard,
@@ -335,15 +336,25 @@ impl Tenant {
         Some(handle.clone())
     }
 
-    /// Ends what one of its files shows, if that is still open.
-    pub fn end_mappings(&self, id: FileId, wait: bool) -> bool {
-        let handle = {
-            let state = self.state.lock();
-            let place = state.place_of_shown(id).ok();
-            let file = place.and_then(|place| state.shown_files.get(place));
-            file.map(|(_, handle)| handle.clone())
-        };
-        handle.is_none_or(|handle| handle.end_mappings(wait))
+    /// One of its open files that [show an object](TenantFile::keep_in_reach).
+    fn shown_file(&self, id: FileId) -> Option<OpenFile> {
+        let state = self.state.lock();
+        let place = state.place_of_shown(id).ok()?;
+        let (_, handle) = state.shown_files.get(place)?;
+        Some(handle.clone())
+    }
+
+    /// Ends what one of its files shows, if that is still open. It may wait for the tenant.
+    pub fn end_mappings(&self, id: FileId) {
+        if let Some(handle) = self.shown_file(id) {
+            handle.end_mappings();
+        }
+    }
+
+    /// As [`Self::end_mappings`], but it fails where that would wait.
+    pub fn try_end_mappings(&self, id: FileId) -> Result<(), MustWait> {
+        self.shown_file(id)
+            .map_or(Ok(()), |handle| handle.try_end_mappings())
     }
 
     /// The worker of one of its GPUs.

@@ -44,6 +44,10 @@ struct OpenFileShared {
 /// A proxied file that stays open as long as this exists.
 pub struct KeptFile(FileRef);
 
+/// A step would have to wait for a tenant, which can take as long as the tenant likes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MustWait;
+
 /// A proxied file, which may be on its way to be released.
 struct ProxiedFile(NonNull<bindings::file>);
 
@@ -90,32 +94,26 @@ impl OpenFile {
     /// and from now on no page comes, and no mapping.
     ///
     /// Waits for a mapping that is being made, and for a page that is being put in, so that the
-    /// pages of these are taken out as well. Such a wait can be as long as the tenant likes:
-    /// `false` if there is one, and `wait` says that there must be none.
-    pub fn end_mappings(&self, wait: bool) -> bool {
-        let ended = if wait {
-            Some(self.0.ended.lock())
-        } else {
-            self.0.ended.try_lock()
-        };
-        let Some(mut ended) = ended else {
-            return false;
-        };
-        *ended = true;
-        drop(ended);
+    /// pages of these are taken out as well. Such a wait can be as long as the tenant likes.
+    pub fn end_mappings(&self) {
+        *self.0.ended.lock() = true;
         // A file that is being released has no mappings.
-        if let Some(KeptFile(held)) = self.keep() {
-            // SAFETY: The reference keeps the file open.
-            let mapping = unsafe { extra::cgpu_shim_mappings(held.as_ptr()) };
-            // A task that makes or ends a mapping has a lock of these, and may get no processor.
-            // SAFETY: It is the open file's own: see `OwnMapping`.
-            if !wait && !unsafe { extra::cgpu_shim_are_at_hand(mapping) } {
-                return false;
-            }
-            // SAFETY: It is the open file's own: see `OwnMapping`.
-            unsafe { bindings::unmap_mapping_range(mapping, 0, 0, 1) };
+        if let Some(kept) = self.keep() {
+            kept.take_pages_out();
         }
-        true
+    }
+
+    /// As [`Self::end_mappings`], but it fails where that would wait.
+    pub fn try_end_mappings(&self) -> Result<(), MustWait> {
+        *self.0.ended.try_lock().ok_or(MustWait)? = true;
+        if let Some(kept) = self.keep() {
+            // A task that makes or ends a mapping has their lock, and may get no processor.
+            if !kept.are_mappings_at_hand() {
+                return Err(MustWait);
+            }
+            kept.take_pages_out();
+        }
+        Ok(())
     }
 
     /// Keeps the file open; `None` once it is being closed.
@@ -133,5 +131,24 @@ impl OpenFile {
         let KeptFile(held) = self.keep().ok_or(EBADF)?;
         // SAFETY: The reference keeps the file open, which is of this driver.
         unsafe { forward_always(held.as_non_null(), &self.0.backing, cmd, parts) }
+    }
+}
+
+impl KeptFile {
+    /// Whether nobody has the lock of its list of mappings.
+    fn are_mappings_at_hand(&self) -> bool {
+        // SAFETY: The reference keeps the file open, and the list is the open file's own
+        // (`OwnMappings`).
+        unsafe { extra::cgpu_shim_are_at_hand(extra::cgpu_shim_mappings(self.0.as_ptr())) }
+    }
+
+    /// Takes all pages out of all of its mappings.
+    fn take_pages_out(&self) {
+        // SAFETY: The reference keeps the file open, and the list is the open file's own
+        // (`OwnMappings`).
+        unsafe {
+            let mappings = extra::cgpu_shim_mappings(self.0.as_ptr());
+            bindings::unmap_mapping_range(mappings, 0, 0, 1);
+        }
     }
 }

@@ -138,3 +138,7 @@ pub enum CopiedBy {
     /// It is moved: the other one goes.
     Move,
 }
+
+/// An instance has more mappings of registers than it may have, by copies of fork's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyCopies;

@@ -17,6 +17,7 @@ use super::{
         Pages,
         ProgramMapping,
         Shown,
+        TooManyCopies,
         Unmapped, //
     },
     opening::{
@@ -33,7 +34,10 @@ use crate::{
         },
         calls::{
             caller::Caller,
-            open_file::OpenFile, //
+            open_file::{
+                MustWait,
+                OpenFile, //
+            }, //
         },
         driver::backing_file::BackingFile,
         gate::{
@@ -119,9 +123,9 @@ pub trait Endpoint: Send + Sync + 'static {
     /// this one and the next two, too, see the rules on locks.
     fn enter_registers(file: &Self::File) -> Result;
 
-    /// A mapping of registers was copied. `false` for [`CopiedBy::Fork`]: it is one too many, and
-    /// nobody can use it; it is there all the same.
-    fn copy_registers(file: &Self::File, how: CopiedBy) -> bool;
+    /// A mapping of registers was copied. An error, for [`CopiedBy::Fork`] alone: it is one too
+    /// many, so nobody can use it; it is there all the same.
+    fn copy_registers(file: &Self::File, how: CopiedBy) -> Result<(), TooManyCopies>;
 
     /// A mapping of registers, or a copy, is gone.
     fn leave_registers(file: &Self::File);
@@ -142,9 +146,11 @@ pub trait Endpoint: Send + Sync + 'static {
     fn waits_at_end(file: &Self::File) -> bool;
 
     /// A file that [waits at its end](Endpoint::waits_at_end) is closed, and the driver's `release`
-    /// is going to run. `false`: for that it has to wait for the tenant, and `wait` says that it
-    /// must not. Then it is called once more.
-    fn closing(file: &Self::File, wait: bool) -> bool;
+    /// is going to run. It may wait for the tenant.
+    fn closing(file: &Self::File);
+
+    /// As [`Endpoint::closing`], which is called later if this fails because it would wait.
+    fn try_closing(file: &Self::File) -> Result<(), MustWait>;
 
     /// The file is closed, and the driver's `release` has run.
     fn release(file: Self::File);
@@ -224,7 +230,7 @@ pub(super) unsafe extern "C" fn release<E: Endpoint>(
     }
     let (node, is_late) = (session.node, is_late());
     let waits = E::waits_at_end(&session.file);
-    if is_late || (waits && !E::closing(&session.file, false)) {
+    if is_late || (waits && E::try_closing(&session.file).is_err()) {
         let room = E::late_ends(&session.file).room();
         if let (Some(room), Some(left)) = (room, LeftFile::of(&closing)) {
             closing.become_node(&node);
@@ -233,7 +239,7 @@ pub(super) unsafe extern "C" fn release<E: Endpoint>(
             return 0;
         }
         if waits {
-            E::closing(&session.file, true);
+            E::closing(&session.file);
         }
     }
     // SAFETY: The driver has opened the file, which nobody else has any more.
@@ -272,7 +278,7 @@ struct LateWhole<E: Endpoint> {
 impl<E: Endpoint> LateRest for LateWhole<E> {
     fn end(self) {
         if E::waits_at_end(&self.session.file) {
-            E::closing(&self.session.file, true);
+            E::closing(&self.session.file);
         }
         // SAFETY: `release` has left to this file what the driver has of the session's.
         unsafe { end_in_driver(&self.session, self.left.as_ptr()) };

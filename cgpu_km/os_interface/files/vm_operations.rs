@@ -365,7 +365,7 @@ unsafe extern "C" fn open<E: Endpoint>(vma: *mut bindings::vm_area_struct) {
     } else {
         CopiedBy::Move
     };
-    if E::copy_registers(&session.file, how) || how == CopiedBy::Move {
+    if E::copy_registers(&session.file, how).is_ok() {
         return;
     }
     // It was made before the mapping was.

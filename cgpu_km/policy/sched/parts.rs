@@ -4,6 +4,7 @@
 use super::{
     authority::InstanceId,
     instance::SchedInstance,
+    plan::Planned,
     rules::WHOLE,
     scheduler::Scheduler,
     time::{
@@ -41,9 +42,8 @@ impl Scheduler {
             .any(|i| i.terms.high_priority && has_more(i))
     }
 
-    /// Chooses the next instance, in this turn or a new one. Returns false if there are to be
-    /// slices.
-    pub(super) fn pick(&mut self, now: Nanos) -> bool {
+    /// Chooses the next instance, in this turn or a new one, or begins slices.
+    pub(super) fn pick(&mut self, now: Nanos) -> Planned {
         self.give_parts();
         let mut next = self.next_burst(now).or_else(|| self.next_in_turn());
         if next.is_none() {
@@ -51,15 +51,15 @@ impl Scheduler {
             let capped = self.fleet.competing().any(cap);
             if capped && now < self.turn.end() {
                 self.deadline = Some(self.turn.end());
-                return true;
+                return Planned::Settled;
             }
             if !capped && self.begin_slices(now) {
-                return false;
+                return Planned::ChooseAgain;
             }
             next = self.begin_turn(now, capped);
         }
         self.turn.give_window(now, next);
-        true
+        Planned::Settled
     }
 
     /// Begins the next turn in which an instance is owed a window; that instance, if there is one.

@@ -20,6 +20,15 @@ use crate::uapi::{
     Policy, //
 };
 
+/// Whether the mode that the plan has chosen is the right one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Planned {
+    /// It is.
+    Settled,
+    /// Something changed on which the choice depends: it is to be made once more.
+    ChooseAgain,
+}
+
 impl Scheduler {
     /// A doorbell was touched.
     pub(super) fn rang(&mut self, now: Nanos, id: InstanceId) {
@@ -94,12 +103,12 @@ impl Scheduler {
                 }
             }
             self.note_time_alone(now);
-            let settled = match mode {
+            let planned = match mode {
                 Mode::Windows => self.advance(now),
                 Mode::Slices => self.watch_slices(now),
-                Mode::Native | Mode::Free => true,
+                Mode::Native | Mode::Free => Planned::Settled,
             };
-            if settled {
+            if planned == Planned::Settled {
                 break;
             }
         }

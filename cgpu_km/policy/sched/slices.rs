@@ -29,6 +29,7 @@ use super::{
     },
     habits::Dense,
     instance::SchedInstance,
+    plan::Planned,
     scheduler::Scheduler,
     time::{
         earlier,
@@ -209,8 +210,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether slices still give each instance its part; sets when to look again.
-    pub(super) fn watch_slices(&mut self, now: Nanos) -> bool {
+    /// Ends slices that no longer give each instance its part; otherwise sets when to look again.
+    pub(super) fn watch_slices(&mut self, now: Nanos) -> Planned {
         self.charge(now);
         let mut left = Nanos::MAX;
         let mut holds = true;
@@ -230,7 +231,7 @@ impl Scheduler {
         }
         if !holds {
             self.fail_slices(now);
-            return false;
+            return Planned::ChooseAgain;
         }
         let early = self.change_every().saturating_mul(CHANGES_AT_ONCE);
         let early = early.saturating_add(round.length);
@@ -240,10 +241,10 @@ impl Scheduler {
                 instance.balance.undo_slices();
             }
             self.fail_slices(now);
-            return false;
+            return Planned::ChooseAgain;
         }
         self.wake_at(now.saturating_add(left.max(REARM_AFTER)));
-        true
+        Planned::Settled
     }
 
     /// Sets the slices of those that compete, if there are to be any.

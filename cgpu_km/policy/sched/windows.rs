@@ -15,6 +15,7 @@ use super::{
     doubt::DoubtReason,
     habits::LONGEST_SILENCE,
     instance::REARM_HIGH_AFTER,
+    plan::Planned,
     scheduler::Scheduler,
     time::{
         Nanos,
@@ -29,45 +30,67 @@ const SILENCE_WORTH_SAMPLES: Nanos = 20 * MS;
 
 /// The things to look at in a window.
 struct Watch {
-    /// The holder's silence counts.
-    armed: bool,
-    /// The moment from which on the holder is silent for too long.
-    silent_at: Nanos,
-    /// How long the holder has been silent in the window.
-    silent: Nanos,
+    gate: WatchedGate,
     high_priority: bool,
     /// The samples say that it is in a long kernel, and it has been silent for as long as any other
     /// instance may be.
     waited_for: bool,
-    /// When its gate may be armed again.
-    rearm_at: Nanos,
+}
+
+/// The gate of the holder of a window.
+enum WatchedGate {
+    /// Its silence counts.
+    Armed {
+        /// How long it has been silent in the window.
+        silent: Nanos,
+        /// The moment from which on it is silent for too long.
+        silent_at: Nanos,
+    },
+    /// Nothing is heard of it.
+    Unarmed {
+        /// When the gate may be armed again.
+        rearm_at: Nanos,
+    },
+}
+
+impl Watch {
+    /// How long the holder has been silent, if that is too long.
+    fn silent_for_too_long(&self, now: Nanos) -> Option<Nanos> {
+        match self.gate {
+            WatchedGate::Armed { silent, silent_at } => (now >= silent_at).then_some(silent),
+            WatchedGate::Unarmed { .. } => None,
+        }
+    }
+
+    /// When to look again.
+    fn look_at(&self) -> Nanos {
+        match self.gate {
+            WatchedGate::Armed { silent_at, .. } => silent_at,
+            WatchedGate::Unarmed { rearm_at } => rearm_at,
+        }
+    }
 }
 
 impl Scheduler {
-    /// Moves the turn on to `now`. Returns false if that changed which instances compete.
-    pub(super) fn advance(&mut self, now: Nanos) -> bool {
+    /// Moves the turn on to `now`.
+    pub(super) fn advance(&mut self, now: Nanos) -> Planned {
         if let Some(window) = self.turn.open_window() {
             let Some(watch) = self.watch(now, window) else {
                 self.end_window(now);
-                return false;
+                return Planned::ChooseAgain;
             };
             if watch.waited_for {
                 // It is waited for as long as the samples find it at work.
                 self.doubt.begin(now, DoubtReason::Idle);
             }
-            if watch.armed && now >= watch.silent_at {
-                if self.fell_silent(now, window, watch.silent) {
-                    return false;
+            if let Some(silent) = watch.silent_for_too_long(now) {
+                if self.fell_silent(now, window, silent) {
+                    return Planned::ChooseAgain;
                 }
             } else if self.is_interrupted(now, window.holder, watch.high_priority) {
                 self.end_window(now);
             } else if now < window.until {
-                let look_at = if watch.armed {
-                    watch.silent_at
-                } else {
-                    watch.rearm_at
-                };
-                self.deadline = Some(look_at.min(window.until));
+                self.deadline = Some(watch.look_at().min(window.until));
             } else {
                 self.end_window(now);
             }
@@ -78,7 +101,10 @@ impl Scheduler {
         {
             self.turn.end_window(now);
         }
-        self.turn.holder().is_some() || self.pick(now)
+        match self.turn.holder() {
+            Some(_) => Planned::Settled,
+            None => self.pick(now),
+        }
     }
 
     /// Whether another instance has the GPU before the holder of the window.
@@ -94,14 +120,20 @@ impl Scheduler {
         let patience = holder.patience(window.since, window.armed_at);
         let patience = patience.saturating_sub(holder.counted_silence());
         let whole_silence = holder.habits.whole_silence().saturating_add(silent);
-        let rearm_at = window.rearm_at.max(now).max(holder.door.movable_at());
+        let gate = if holder.door.position() == Position::Armed && self.mechanisms.doorbell {
+            WatchedGate::Armed {
+                silent,
+                silent_at: silent_since.saturating_add(patience),
+            }
+        } else {
+            WatchedGate::Unarmed {
+                rearm_at: window.rearm_at.max(now).max(holder.door.movable_at()),
+            }
+        };
         Some(Watch {
-            armed: holder.door.position() == Position::Armed && self.mechanisms.doorbell,
-            silent_at: silent_since.saturating_add(patience),
-            silent,
+            gate,
             high_priority: holder.terms.high_priority,
             waited_for: holder.has_long_kernels() && whole_silence >= LONGEST_SILENCE,
-            rearm_at,
         })
     }
 
