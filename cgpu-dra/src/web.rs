@@ -69,7 +69,7 @@ pub fn tls(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
 }
 
 /// TLS with a new certificate that nobody has signed, for clients that verify none: what they say
-/// is hidden from who only listens. An error is a sentence.
+/// is hidden from a program that only listens. An error is a sentence.
 pub fn own_tls() -> Result<TlsAcceptor, String> {
     let own = rcgen::generate_simple_self_signed(["cgpu-dra".to_owned()]);
     let own = own.map_err(|e| e.to_string())?;

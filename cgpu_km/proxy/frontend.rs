@@ -154,7 +154,7 @@ fn run(
         Escape::CardInfo => lists::card_info(call, bytes),
         Escape::AttachGpusToFd => lists::attach_gpus(call, asked.code, bytes),
         Escape::ExportToDmabufFd => Err(exports::dma_buf()),
-        // The driver says so to who names the size that it has.
+        // The driver says so to a program that names the size which it has.
         Escape::SysParams => Ok(0),
         // No pointer is in them, and no handle that would matter.
         Escape::RegisterFd

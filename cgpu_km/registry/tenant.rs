@@ -205,8 +205,8 @@ impl Tenant {
         self.with_state(|state| work(&mut state.accounting))
     }
 
-    /// Works on all that changes, and tells who waits for it where a share has come to be over its
-    /// limit by that, or no longer is.
+    /// Works on all that changes. Where a share has come to be over its limit by that, or no longer
+    /// is, the tasks that wait for it are told.
     pub(super) fn with_state<R>(&self, work: impl FnOnce(&mut TenantState) -> R) -> R {
         let mut state = self.state.lock();
         let result = work(&mut state);

@@ -94,7 +94,7 @@ def differences(have, say, partly=False):
             if kind == "field" and f"struct {name.split('.')[0]}" in say:
                 struct = name.split(".")[0]
                 # Or it lies where the branch has the status of the call: an output, so nothing is
-                # said with it, and the tables tell who reads it which of the two it is.
+                # said with it, and the tables say which of the two it is.
                 status = say.get(f"uvm {struct.removesuffix('_PARAMS')}", (0, 0, -1))[2]
                 if int(value[0]) == int(status):
                     continue

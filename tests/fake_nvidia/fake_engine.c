@@ -49,7 +49,7 @@ static void name_samples(struct fake_engine *e)
 	}
 }
 
-/* Lets the model's time pass up to now, and wakes who waits for a kernel that ended. */
+/* Lets the model's time pass up to now, and wakes the tasks that wait for a kernel that ended. */
 static void advance(struct fake_engine *e)
 {
 	u64 now = ktime_get_ns() - e->base;

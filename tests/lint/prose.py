@@ -50,6 +50,10 @@ QUESTION = re.compile(r"(?:[A-Z]+: )?(What|Whatever|Where|Whose|Who|Whoever)\b")
 # A comment behind code of a line, and words for people, which tasks and programs are not.
 BEHIND_CODE = (re.compile(r"\s/[/*]\s(.*)"), re.compile(r"\s#\s(.*)"))
 PERSON = re.compile(r"\b(?:[Hh]e|[Hh]is|[Hh]im|[Hh]imself)\b")
+# The word in the place of a task, which is to be named.
+FUSED = re.compile(
+    r"\b(?:answers?|by|for|from|holds? up|lets?|needs?|tells?|to|wakes?|while) who\b"
+)
 # Records of a day, and lists that are made by a program.
 NOT_PROSE = ("docs/measurements/", "LICENSES/")
 
@@ -237,7 +241,7 @@ def subjects(files, paths):
             continue
         is_script = path.endswith((".py", ".sh"))
         opens, behind = OPENS_COMMENT[is_script], BEHIND_CODE[is_script]
-        above = None
+        above, end = None, ""
         for line, words in enumerate(text.split("\n"), 1):
             comment = opens.match(words)
             mark, said = comment.groups() if comment else (None, "")
@@ -246,9 +250,15 @@ def subjects(files, paths):
                 yield path, line, f"begins with {begins.group(1)!r}: name the subject first"
             above = mark if said and not said.startswith("SPDX") else None
             comment = comment or behind.search(words)
-            person = comment and PERSON.search(comment.group(comment.lastindex))
+            said = comment.group(comment.lastindex) or "" if comment else ""
+            person = PERSON.search(said)
             if person:
                 yield path, line, f"{person.group(0)!r}: a task is it"
+            # The words before may stand at the end of the line above.
+            for fused in FUSED.finditer(f"{end} {said}"):
+                if fused.end() > len(end):
+                    yield path, line, f"{fused.group(0)!r}: say which task or reader that is"
+            end = " ".join(said.split()[-2:])
 
 
 RULES = (links, chapters, sentences, cells, private_words, terms, subjects)

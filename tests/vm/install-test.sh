@@ -139,7 +139,7 @@ secure '\001'
 mkdir /tmp/machine/proc/cgpu_km
 touch /tmp/machine/proc/cgpu_km/inst_ctl
 judged 1 && grep -q "3 things stand in the way" /tmp/said && echo "ok all of that at once"
-# The same checks for who has no install.sh. There is no module for this kernel here.
+# The same checks for a host without install.sh. There is no module for this kernel here.
 preflight() { # preflight CODE: whether it exits with CODE on that machine
 	local rc=0
 	CGPU_INSTALL_HOST=/tmp/machine /files/dist/preflight.sh >/tmp/said 2>&1 || rc=$?

@@ -242,7 +242,7 @@ impl<E: Endpoint> MadeMapping<'_, E> {
         entered.map(|_| ())
     }
 
-    /// Counts it as a mapping of registers, and lets who shuts the gate find it.
+    /// Counts it as a mapping of registers, and lets the thread that shuts the gate find it.
     fn enter(&self, gated: &GatedFile) -> Result {
         // For a child's copy, which cannot wait for memory.
         self.table(Guard::Wall)?;
@@ -318,8 +318,8 @@ unsafe fn show_registers<E: Endpoint>(
     // SAFETY: A mapping of page frames. The entries that the driver has made have no access; the
     // others have theirs already.
     if !unsafe { file.gate().give_access(vma, doorbell) } {
-        // This fault has put pages into this mapping alone. To look for others would hold up who
-        // moves the gate.
+        // This fault has put pages into this mapping alone. To look for others would hold up the
+        // thread that moves the gate.
         vma.zap_frames();
     }
     // SAFETY: One fault at a time is here, as for `take_access`. No entry without access is left,

@@ -40,10 +40,10 @@ impl Changes {
         )
     }
 
-    /// It has happened: wakes who polls for it. Takes the lock of the waiters alone.
+    /// It has happened: wakes the tasks that poll for it. Takes the lock of the waiters alone.
     pub fn note(&self) {
         self.count.fetch_add(1, Relaxed);
-        // Takes the waiters' lock, behind which the new count is seen by who comes to wait.
+        // Takes the waiters' lock, behind which the new count is seen by a task that comes to wait.
         self.waiters.notify_all();
     }
 

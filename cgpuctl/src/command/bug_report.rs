@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `bug-report`: what somebody needs who looks for a fault, in one file that can be sent.
+//! `bug-report`: all that is needed to look for a fault, in one file that can be sent.
 //!
 //! Everything that is taken is listed here by name. Environments, command lines, host names and the
 //! settings of container engines are not taken: secrets are there.

@@ -214,7 +214,7 @@ impl Compute {
         }
     }
 
-    /// Sets the gate and wakes who waits at it.
+    /// Sets the gate and wakes the threads that wait at it.
     pub fn set_gate(&self, gate: u32) {
         self.gate.store(gate, Ordering::Release);
         if gate != SHUT {

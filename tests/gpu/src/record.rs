@@ -199,7 +199,7 @@ impl Recorder {
         line.tid = sys::thread();
         if let (Ok(text), Ok(mut file)) = (serde_json::to_string(&line), self.file.lock()) {
             let text = self.hidden.apply(text) + "\n";
-            // A recording that cannot be written is found to be too short by who reads it.
+            // A recording that cannot be written is found to be too short by its readers.
             let _ = file.write_all(text.as_bytes());
         }
     }

@@ -154,7 +154,7 @@ impl Arbiter {
     fn log(&mut self, what: &dyn std::fmt::Debug) {
         let now = self.now() / 1000;
         if let Some(log) = &mut self.log {
-            // A log that cannot be written is found to be too short by who reads it.
+            // A log that cannot be written is found to be too short by its readers.
             let _ = writeln!(log, "{now} {what:?}");
         }
     }

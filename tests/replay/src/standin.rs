@@ -216,8 +216,8 @@ impl Drop for Switched {
     }
 }
 
-/// Runs `work` while who looks for an object without a lock takes a millisecond for it. Returns as
-/// well how often the object was freed in that time.
+/// Runs `work` while a task that looks for an object without a lock takes a millisecond for it.
+/// Returns as well how often the object was freed in that time.
 pub fn with_slow_lookup<T>(work: impl FnOnce() -> T) -> Result<(T, u32), String> {
     parameter("freed_in_lookup", 0)?;
     parameter("slow_lookup", 1)?;
@@ -229,7 +229,7 @@ pub fn with_slow_lookup<T>(work: impl FnOnce() -> T) -> Result<(T, u32), String>
     Ok((result, freed.map_err(|e| format!("{path}: {e}"))?))
 }
 
-/// Whether the driver has an interface for other kernel modules, for who asks from now on.
+/// Whether the driver has an interface for other kernel modules that ask from now on.
 pub fn kernel_rmapi(on: bool) -> Result<(), String> {
     parameter("kernel_rmapi", u32::from(on))
 }

@@ -134,7 +134,7 @@ struct Run {
     /// How many of the program to run at once in the instance
     #[arg(long, default_value_t = 1)]
     copies: u32,
-    /// Answer who asks for the GPU's highest clock, and do not ask the driver for it
+    /// Answer a program that asks for the GPU's highest clock, and do not ask the driver for it
     #[arg(long)]
     no_boost: bool,
     /// The program and its arguments
@@ -159,7 +159,7 @@ struct Weigh {
     /// Leave everything to the driver
     #[arg(long)]
     native: bool,
-    /// Answer who asks for the GPU's highest clock, and do not ask the driver for it
+    /// Answer a program that asks for the GPU's highest clock, and do not ask the driver for it
     #[arg(long)]
     no_boost: bool,
     /// Write every event and action of the scheduler to this file

@@ -227,7 +227,7 @@ fn ends_while_unmapped() -> Verdict {
             Ok(())
         };
         let freed = freer();
-        // An end for who waits for a mapping that does not come.
+        // An end for the thread that waits for a mapping that does not come.
         if freed.is_err() {
             mapped.store(1, Ordering::Release);
         }
