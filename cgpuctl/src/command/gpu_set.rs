@@ -37,6 +37,31 @@ Examples:
         .args(["policy", "period", "max_instances", "priority_percent", "burst"])
 )]
 pub(crate) struct GpuSet {
+    #[command(flatten)]
+    gpus: GpusToSet,
+    /// Policy, by name or number.
+    #[arg(long, value_name = "POLICY", value_parser = policies())]
+    policy: Option<Policy>,
+    #[command(flatten)]
+    others: OtherRules,
+}
+
+/// Change the policy of a GPU and its other rules: an alias of `gpu set --policy`.
+#[derive(Args)]
+pub(crate) struct GpuSetPolicy {
+    #[command(flatten)]
+    gpus: GpusToSet,
+    /// Policy, by name or number.
+    #[arg(value_name = "POLICY", value_parser = policies())]
+    policy: Policy,
+    #[command(flatten)]
+    others: OtherRules,
+}
+
+/// The GPUs whose rules change.
+#[derive(Args)]
+#[group(skip)]
+struct GpusToSet {
     /// GPU, by minor number, nvidia-smi's index (index:0), UUID or PCI address, or all; several
     /// like 0,1.
     #[arg(
@@ -46,29 +71,6 @@ pub(crate) struct GpuSet {
         required = true
     )]
     gpus: Vec<Selector>,
-    /// Policy, by name or number.
-    #[arg(long, value_name = "POLICY", value_parser = policies())]
-    policy: Option<Policy>,
-    #[command(flatten)]
-    others: OtherRules,
-}
-
-/// Change the policy of a GPU and its other rules: the same as `gpu set`.
-#[derive(Args)]
-pub(crate) struct GpuSetPolicy {
-    /// GPU, as `gpu set` takes it.
-    #[arg(
-        value_name = "GPU",
-        value_delimiter = ',',
-        num_args = 1,
-        required = true
-    )]
-    gpus: Vec<Selector>,
-    /// Policy, by name or number.
-    #[arg(value_name = "POLICY", value_parser = policies())]
-    policy: Policy,
-    #[command(flatten)]
-    others: OtherRules,
 }
 
 /// The rules beside the policy.
@@ -143,7 +145,7 @@ type Changed = (GpuCompute, GpuCompute);
 
 impl Verb for GpuSet {
     fn attempt(&self) -> String {
-        attempt(&self.gpus)
+        attempt(&self.gpus.gpus)
     }
 
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
@@ -151,7 +153,7 @@ impl Verb for GpuSet {
             policy: self.policy,
             others: self.others,
         };
-        let (changed, warnings) = change(host, &self.gpus, &rules)?;
+        let (changed, warnings) = change(host, &self.gpus.gpus, &rules)?;
         let line = |(was, _): &Changed| {
             let minor = was.minor;
             let rules = rules.against(was).into_iter();
@@ -164,7 +166,7 @@ impl Verb for GpuSet {
 
 impl Verb for GpuSetPolicy {
     fn attempt(&self) -> String {
-        attempt(&self.gpus)
+        attempt(&self.gpus.gpus)
     }
 
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
@@ -172,7 +174,7 @@ impl Verb for GpuSetPolicy {
             policy: Some(self.policy),
             others: self.others,
         };
-        let (changed, warnings) = change(host, &self.gpus, &rules)?;
+        let (changed, warnings) = change(host, &self.gpus.gpus, &rules)?;
         let line = |(was, now): &Changed| {
             format!(
                 "GPU {}: policy {}, was {}; period {}, max_instances {}, priority_percent {}, \
