@@ -75,20 +75,21 @@ impl Export {
     }
 }
 
-/// A file with objects in it, or from which some are being imported.
+/// A file's exports, and how many are being imported from it.
 #[derive(Debug)]
-struct Holder {
+struct FileExports {
     first: Option<RecordId>,
     /// Imports in flight.
     importing: usize,
 }
 
-/// All of a tenant.
+/// All exports of a tenant.
 #[derive(Debug)]
 pub(super) struct Exports {
     records: Named<Export>,
     by_place: RecordTable,
-    holders: RecordMap<Holder>,
+    /// By the file that has exports in it, or from which some are being imported.
+    files: RecordMap<FileExports>,
 }
 
 impl Exports {
@@ -96,12 +97,12 @@ impl Exports {
         Self {
             records: Named::new(),
             by_place: RecordTable::new(seed),
-            holders: RecordMap::new(seed),
+            files: RecordMap::new(seed),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.records.len() == 0 && self.holders.is_empty()
+        self.records.len() == 0 && self.files.is_empty()
     }
 
     /// The object that is, or may be, in a place of a file.
@@ -115,8 +116,8 @@ impl Exports {
 
     /// Whether something is being imported from a file.
     pub(super) fn is_read(&self, file: FileId) -> bool {
-        let holder = self.holders.get(file.0);
-        holder.is_some_and(|holder| holder.importing > 0)
+        let exports = self.files.get(file.0);
+        exports.is_some_and(|exports| exports.importing > 0)
     }
 
     /// Makes room for one more, so that [`Exports::insert`] cannot fail.
@@ -126,7 +127,7 @@ impl Exports {
         }
         self.records.reserve()?;
         self.by_place.reserve()?;
-        self.holders.reserve()
+        self.files.reserve()
     }
 
     /// Puts something into a place that is free.
@@ -134,14 +135,13 @@ impl Exports {
         self.reserve()?;
         let key = key_of(export.file, export.place).ok_or(Exhausted)?;
         let file = export.file;
-        self.hold(file)?;
+        self.note_file(file)?;
         let id = self.records.insert(export)?;
         self.by_place.insert(key, id)?;
-        let next = self.holders.get_mut(file.0).and_then(|holder| {
-            let next = holder.first;
-            holder.first = Some(id);
-            next
-        });
+        let next = self
+            .files
+            .get_mut(file.0)
+            .and_then(|exports| exports.first.replace(id));
         if let Some(next) = next.and_then(|next| self.records.get_mut(next)) {
             next.previous = Some(id);
         }
@@ -152,7 +152,7 @@ impl Exports {
     }
 
     /// The driver was not asked. Gives the object, whose hold is to be released.
-    pub(super) fn drop(&mut self, name: Ref) -> Option<Export> {
+    pub(super) fn cancel(&mut self, name: Ref) -> Option<Export> {
         let id = self.records.find(name)?;
         self.remove(id)
     }
@@ -160,35 +160,34 @@ impl Exports {
     /// The driver has closed the file. Gives one of its objects, as long as there are any.
     pub(super) fn take_of(&mut self, file: FileId) -> Option<Export> {
         step();
-        let holder = self.holders.get(file.0)?;
-        let first = holder.first?;
+        let first = self.files.get(file.0)?.first?;
         self.remove(first)
     }
 
     /// An import from a file is in flight until [`Exports::end_import`].
     pub(super) fn begin_import(&mut self, file: FileId) -> Result<(), Exhausted> {
-        self.hold(file)?;
-        if let Some(holder) = self.holders.get_mut(file.0) {
-            holder.importing += 1;
+        self.note_file(file)?;
+        if let Some(exports) = self.files.get_mut(file.0) {
+            exports.importing += 1;
         }
         Ok(())
     }
 
     pub(super) fn end_import(&mut self, file: FileId) {
-        if let Some(holder) = self.holders.get_mut(file.0) {
-            lower(&mut holder.importing, 1);
+        if let Some(exports) = self.files.get_mut(file.0) {
+            lower(&mut exports.importing, 1);
         }
-        self.clear(file);
+        self.forget_unused(file);
     }
 
-    /// Makes a file a holder, if it is none yet.
-    fn hold(&mut self, file: FileId) -> Result<(), Exhausted> {
-        if self.holders.find(file.0).is_none() {
-            let holder = Holder {
+    /// Notes a file, if it is not known yet.
+    fn note_file(&mut self, file: FileId) -> Result<(), Exhausted> {
+        if self.files.find(file.0).is_none() {
+            let exports = FileExports {
                 first: None,
                 importing: 0,
             };
-            self.holders.insert(file.0, holder)?;
+            self.files.insert(file.0, exports)?;
         }
         Ok(())
     }
@@ -208,20 +207,20 @@ impl Exports {
                 }
             }
             None => {
-                if let Some(holder) = self.holders.get_mut(export.file.0) {
-                    holder.first = export.next;
+                if let Some(exports) = self.files.get_mut(export.file.0) {
+                    exports.first = export.next;
                 }
             }
         }
-        self.clear(export.file);
+        self.forget_unused(export.file);
         Some(export)
     }
 
     /// Forgets a file in which nothing is any more.
-    fn clear(&mut self, file: FileId) {
-        let unused = |holder: &Holder| holder.first.is_none() && holder.importing == 0;
-        if self.holders.get(file.0).is_some_and(unused) {
-            self.holders.remove(file.0);
+    fn forget_unused(&mut self, file: FileId) {
+        let unused = |exports: &FileExports| exports.first.is_none() && exports.importing == 0;
+        if self.files.get(file.0).is_some_and(unused) {
+            self.files.remove(file.0);
         }
     }
 }

@@ -277,7 +277,7 @@ impl GpuMappings {
     }
 
     /// The driver has the mapping no longer, or never had it.
-    pub(super) fn drop(&mut self, name: Ref) -> Option<Gone> {
+    pub(super) fn end(&mut self, name: Ref) -> Option<Gone> {
         let id = self.records.find(name)?;
         if self.records.get(id)?.life == UvmLife::Leaving {
             return None;

@@ -245,7 +245,7 @@ impl RegisteredChannels {
     }
 
     /// The driver never had it; gives its hold.
-    pub(super) fn drop(&mut self, name: Ref) -> Option<RecordId> {
+    pub(super) fn cancel(&mut self, name: Ref) -> Option<RecordId> {
         let id = self.records.find(name)?;
         self.remove(id)
     }

@@ -90,7 +90,7 @@ impl Accounting {
         let ExportTicket { mut names, exports } = ticket;
         if !asked {
             for &export in exports.iter() {
-                if let Some(export) = self.exports.drop(export) {
+                if let Some(export) = self.exports.cancel(export) {
                     self.release_export(&export);
                 }
             }

@@ -53,7 +53,7 @@ impl Accounting {
         let tables = splits.tables.and(tables);
         if let Err(refusal) = self.take_tables(map.gpu, tables) {
             // All is as it was, and so are the page tables.
-            let hold = self.mappings.drop(mapping).and_then(|gone| gone.hold);
+            let hold = self.mappings.end(mapping).and_then(|gone| gone.hold);
             self.release_hold(hold);
             let _ = self.mappings.rejoin(&splits);
             return Err(refusal);
@@ -72,7 +72,7 @@ impl Accounting {
         if made {
             self.mappings.settle(mapping);
         } else {
-            let gone = self.mappings.drop(mapping);
+            let gone = self.mappings.end(mapping);
             self.release_mapping(gone);
         }
         self.release_names(names);
@@ -92,7 +92,7 @@ impl Accounting {
     /// The driver has unmapped just this mapping's addresses for its GPU. Nothing where it is gone
     /// already, or where a later mapping has taken a part of it: then the driver may have refused.
     pub fn unmapped(&mut self, mapped: FoundMapping) {
-        let gone = self.mappings.drop(mapped.name);
+        let gone = self.mappings.end(mapped.name);
         self.release_mapping(gone);
     }
 

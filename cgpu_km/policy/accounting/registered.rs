@@ -62,7 +62,7 @@ impl Accounting {
         if made {
             self.registered.settle(registration);
         } else {
-            let hold = self.registered.drop(registration);
+            let hold = self.registered.cancel(registration);
             self.release_hold(hold);
         }
         self.release_names(names);
