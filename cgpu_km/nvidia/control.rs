@@ -171,7 +171,7 @@ pub enum Exported {
     Ask,
 }
 
-/// A channel's bond to a surface of semaphores, as a control leaves it.
+/// The binding of a channel to a surface of semaphores, as a control leaves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Binding {
     /// Makes it.

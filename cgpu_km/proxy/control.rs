@@ -119,7 +119,7 @@ pub(super) fn control(
         Care::OneGpu => pass_debug_access(call, asked, &command, entry, structs)?,
         Care::AddressSpace => pass_register_space(call, asked, &command, entry, structs)?,
         Care::Profile(step) => pass_profile(call, asked, &command, entry, step, structs)?,
-        Care::Bound(binding) => pass_bond(call, asked, &command, entry, binding, structs)?,
+        Care::Bound(binding) => pass_binding(call, asked, &command, entry, binding, structs)?,
         Care::Plain
         | Care::Gpus(_)
         | Care::Processes(_)
@@ -323,10 +323,10 @@ fn has_done(returned: &Result<i32, Stop>, outer: &[u8]) -> bool {
     matches!(returned, Ok(0)) && nvos54::STATUS.get(outer) == Some(NvStatus::NV_OK.0)
 }
 
-/// The same as [`pass`], for a channel's bond to a surface of semaphores. Its answer may lower a
-/// count, so no program sees it before it is believed ([`Care::is_unseen`]).
+/// The same as [`pass`], for the binding of a channel to a surface of semaphores. Its answer may
+/// lower a count, so no program sees it before it is believed ([`Care::is_unseen`]).
 #[inline(never)] // As `pass_debug_access`.
-fn pass_bond(
+fn pass_binding(
     call: &mut impl Call,
     asked: &Asked<'_>,
     command: &Command,

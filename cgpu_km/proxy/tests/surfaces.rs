@@ -8,6 +8,7 @@ use crate::{
             Capabilities,
             GRAPHICS, //
         },
+        class,
         handle::{
             ClassId,
             ControlCmd, //
@@ -20,8 +21,16 @@ const SURFACE: u32 = 0x5c00_0100;
 const QUEUE: u32 = 0x5c00_0101;
 const VIDEO: u32 = 0x5c00_0110;
 const SYSTEM: u32 = 0x5c00_0111;
+const NV01_MEMORY_SYSTEM: u32 = class::NV01_MEMORY_SYSTEM.0;
+const NV_SEMAPHORE_SURFACE: u32 = 0xda;
+const NV_MEMORY_MAPPER: u32 = 0xfe;
+/// `NV_SEMAPHORE_SURFACE_CTRL_CMD_BIND_CHANNEL` and `_UNBIND_CHANNEL`.
 const BIND: u32 = 0xda_0002;
 const UNBIND: u32 = 0xda_0006;
+/// Host memory (`NVOS32_ATTR_LOCATION_PCI`) that is cached, in pages of 4 KiB.
+const HOST_ATTR: u32 = 1 << 25 | 1 << 29 | 1 << 23;
+/// The status of a call that the driver has carried out.
+const OK: u32 = NvStatus::NV_OK.0;
 /// A record of the channel and eight events.
 const RECORDS: u64 = 9;
 
@@ -33,44 +42,51 @@ fn with_surface(branch: Branch) -> Program {
     let all = Capabilities::DEFAULT.or(GRAPHICS);
     program.accounting.set_capabilities(GPU, all).unwrap();
     program.driver = Box::new(|_| 0);
-    assert_eq!(program.memory(VIDEO, 4096), 0);
-    let mut params = words(128, &[(24, 0x2280_0000)]);
-    put64(&mut params, 64, 4096);
-    let outer = nvos64(CLIENT, DEVICE, SYSTEM, 0x3e, PARAMS);
-    assert_eq!(program.alloc(&outer, &params), 0);
-    let outer = nvos64(CLIENT, SUBDEVICE, SURFACE, 0xda, PARAMS);
-    assert_eq!(program.alloc(&outer, &words(16, &[(0, VIDEO)])), 0);
+    assert_eq!(program.memory(VIDEO, 4096), OK);
+    assert_eq!(host_memory(&mut program, DEVICE, SYSTEM), OK);
+    let outer = nvos64(CLIENT, SUBDEVICE, SURFACE, NV_SEMAPHORE_SURFACE, PARAMS);
+    assert_eq!(program.alloc(&outer, &words(16, &[(0, VIDEO)])), OK);
     program.seen.clear();
     program
 }
 
+/// Allocates a page of host memory.
+fn host_memory(program: &mut Program, device: u32, memory: u32) -> u32 {
+    let mut params = words(128, &[(24, HOST_ATTR)]);
+    put64(&mut params, 64, 4096);
+    let outer = nvos64(CLIENT, device, memory, NV01_MEMORY_SYSTEM, PARAMS);
+    program.alloc(&outer, &params)
+}
+
 /// Makes a queue of operations with a surface, and memory for its notes.
 fn queue(program: &mut Program, surface: u32, notes: u32) -> u32 {
-    let size = program.tables().class(ClassId(0xfe)).unwrap().params;
+    queue_of(program, SUBDEVICE, surface, notes)
+}
+
+/// As [`queue`], on a GPU of choice.
+fn queue_of(program: &mut Program, subdevice: u32, surface: u32, notes: u32) -> u32 {
+    let class = program.tables().class(ClassId(NV_MEMORY_MAPPER));
+    let size = class.expect("listed").params;
     let mut params = vec![0; usize::try_from(size).expect("small")];
     put32(&mut params, 0, surface);
     put32(&mut params, 4, 1);
     if params.len() > 8 {
         put32(&mut params, 8, notes);
     }
-    let outer = nvos64(CLIENT, SUBDEVICE, QUEUE, 0xfe, PARAMS);
+    let outer = nvos64(CLIENT, subdevice, QUEUE, NV_MEMORY_MAPPER, PARAMS);
     program.alloc(&outer, &params)
-}
-
-fn used(program: &Program) -> u64 {
-    program.accounting.share(GPU).expect("there").used
 }
 
 #[test]
 fn queue_keeps_what_its_surface_costs() {
     for branch in [Branch::R550, Branch::R570, Branch::R580, Branch::R595] {
         let mut program = with_surface(branch);
-        let before = used(&program);
-        assert_eq!(queue(&mut program, SURFACE, SYSTEM), 0, "{branch:?}");
-        assert_eq!(program.free(SURFACE), 0);
-        assert_eq!(used(&program), before, "{branch:?}");
-        assert_eq!(program.free(QUEUE), 0);
-        assert!(used(&program) < before);
+        let before = program.used();
+        assert_eq!(queue(&mut program, SURFACE, SYSTEM), OK, "{branch:?}");
+        assert_eq!(program.free(SURFACE), OK);
+        assert_eq!(program.used(), before, "{branch:?}");
+        assert_eq!(program.free(QUEUE), OK);
+        assert!(program.used() < before);
     }
 }
 
@@ -79,32 +95,26 @@ fn queue_keeps_what_its_surface_costs() {
 fn queue_of_second_gpu_takes_a_surface() {
     const OTHER_GPU: GpuId = GpuId(GPU.0 + 1);
     const OTHER_DEVICE: u32 = 0x5c00_0200;
+    const OTHER_SUBDEVICE: u32 = 0x5c00_0201;
+    const OTHER_MEMORY: u32 = 0x5c00_0202;
     let mut program = with_surface(Branch::R580);
     program.accounting.add_share(OTHER_GPU, GIB).unwrap();
     let all = Capabilities::DEFAULT.or(GRAPHICS);
     program.accounting.set_capabilities(OTHER_GPU, all).unwrap();
     let device = words(56, &[(0, OTHER_GPU.0)]);
     let outer = nvos64(CLIENT, CLIENT, OTHER_DEVICE, 0x80, PARAMS);
-    assert_eq!(program.alloc(&outer, &device), 0);
-    let outer = nvos64(CLIENT, OTHER_DEVICE, OTHER_DEVICE + 1, 0x2080, PARAMS);
-    assert_eq!(program.alloc(&outer, &[0; 4]), 0);
-    let mut notes = words(128, &[(24, 0x2280_0000)]);
-    put64(&mut notes, 64, 4096);
-    let outer = nvos64(CLIENT, OTHER_DEVICE, OTHER_DEVICE + 2, 0x3e, PARAMS);
-    assert_eq!(program.alloc(&outer, &notes), 0);
-    let before = used(&program);
-    let size = program.tables().class(ClassId(0xfe)).unwrap().params;
-    let mut params = vec![0; usize::try_from(size).expect("small")];
-    for (at, value) in [(0, SURFACE), (4, 1), (8, OTHER_DEVICE + 2)] {
-        put32(&mut params, at, value);
-    }
-    let outer = nvos64(CLIENT, OTHER_DEVICE + 1, QUEUE, 0xfe, PARAMS);
-    assert_eq!(program.alloc(&outer, &params), 0);
+    assert_eq!(program.alloc(&outer, &device), OK);
+    let outer = nvos64(CLIENT, OTHER_DEVICE, OTHER_SUBDEVICE, 0x2080, PARAMS);
+    assert_eq!(program.alloc(&outer, &[0; 4]), OK);
+    assert_eq!(host_memory(&mut program, OTHER_DEVICE, OTHER_MEMORY), OK);
+    let before = program.used();
+    let status = queue_of(&mut program, OTHER_SUBDEVICE, SURFACE, OTHER_MEMORY);
+    assert_eq!(status, OK);
     // The surface's memory stays the first GPU's while the queue has it.
-    assert_eq!(program.free(SURFACE), 0);
-    assert_eq!(used(&program), before);
-    assert_eq!(program.free(QUEUE), 0);
-    assert!(used(&program) < before);
+    assert_eq!(program.free(SURFACE), OK);
+    assert_eq!(program.used(), before);
+    assert_eq!(program.free(QUEUE), OK);
+    assert!(program.used() < before);
 }
 
 #[test]
@@ -120,14 +130,14 @@ fn queue_names_a_surface_and_host_memory() {
             (SURFACE, SYSTEM + 9),
         ] {
             let status = queue(&mut program, surface, notes);
-            assert_ne!(status, 0, "{surface:#x} {notes:#x}");
+            assert_ne!(status, OK, "{surface:#x} {notes:#x}");
         }
         assert!(program.seen.is_empty(), "the driver was asked");
     }
 }
 
 /// Binds a channel to the surface, or takes that back.
-fn bond(program: &mut Program, command: u32) -> u32 {
+fn bind(program: &mut Program, command: u32) -> u32 {
     let entry = program.tables().control(ControlCmd(command));
     let size = usize::try_from(entry.expect("listed").params).expect("small");
     control_of(program, CLIENT, SURFACE, command, &vec![0; size])
@@ -143,10 +153,10 @@ fn bound_channels_count_as_objects() {
     let mut program = with_surface(Branch::R580);
     let before = objects(&program);
     for count in 1..3 {
-        assert_eq!(bond(&mut program, BIND), 0);
+        assert_eq!(bind(&mut program, BIND), OK);
         assert_eq!(objects(&program), before + count * RECORDS);
     }
-    assert_eq!(bond(&mut program, UNBIND), 0);
+    assert_eq!(bind(&mut program, UNBIND), OK);
     assert_eq!(objects(&program), before + RECORDS);
     // A call that the driver refuses changes nothing.
     program.driver = Box::new(|parts| {
@@ -154,7 +164,7 @@ fn bound_channels_count_as_objects() {
         0
     });
     for command in [BIND, UNBIND] {
-        assert_ne!(bond(&mut program, command), 0);
+        assert_ne!(bind(&mut program, command), OK);
         assert_eq!(objects(&program), before + RECORDS);
     }
     program.driver = Box::new(|_| 0);
@@ -164,8 +174,9 @@ fn bound_channels_count_as_objects() {
         .set_limit_of(GPU, Limited::Objects, limit);
     set.expect("there is such a share");
     let full = NvStatus::NV_ERR_INSUFFICIENT_RESOURCES.0;
-    assert_eq!(bond(&mut program, BIND), full);
-    assert_eq!(program.free(SURFACE), 0);
+    assert_eq!(bind(&mut program, BIND), full);
+    // With the surface goes its own record, which `before` counts.
+    assert_eq!(program.free(SURFACE), OK);
     assert_eq!(objects(&program), before - 1);
 }
 
@@ -175,7 +186,7 @@ fn forged_answer_lowers_no_count() {
     let before = objects(&program);
     // The driver binds it, and another thread writes that it has not.
     program.forged = Some(NvStatus::NV_ERR_NO_MEMORY);
-    bond(&mut program, BIND);
+    bind(&mut program, BIND);
     assert_eq!(objects(&program), before + RECORDS);
     // The driver does not take it back, and another thread writes that it has.
     program.driver = Box::new(|parts| {
@@ -183,6 +194,6 @@ fn forged_answer_lowers_no_count() {
         0
     });
     program.forged = Some(NvStatus::NV_OK);
-    bond(&mut program, UNBIND);
+    bind(&mut program, UNBIND);
     assert_eq!(objects(&program), before + RECORDS);
 }
