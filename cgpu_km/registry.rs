@@ -370,12 +370,12 @@ impl Registry {
         let control_proxy = ProxyNode {
             endpoint: control.clone(),
             number: self.nodes.number(control_minor),
-            shown: control_shown,
+            stat_number: control_shown,
         };
         let uvm_proxy = ProxyNode {
             endpoint: uvm.clone(),
             number: self.nodes.number(uvm_minor),
-            shown: uvm_shown,
+            stat_number: uvm_shown,
         };
         let show = || -> Result<TenantFaces> {
             Ok(TenantFaces {
@@ -425,7 +425,7 @@ impl Registry {
         let proxy_node = ProxyNode {
             endpoint,
             number: nodes.own,
-            shown: opened.backing.number(),
+            stat_number: opened.backing.number(),
         };
         let share = TenantShare::new(id, gpu.clone(), opened, told);
         tenant.add(share, &place.terms)?;
@@ -455,7 +455,8 @@ impl Registry {
         let id = instance.id();
         let text = instance.tenant().name().as_str().ok_or(EINVAL)?;
         let folder_name = CString::try_from_fmt(format_args!("{text}"))?;
-        let proxy_name = CString::try_from_fmt(format_args!("nvidia{}", proxy_node.shown.minor))?;
+        let proxy_name =
+            CString::try_from_fmt(format_args!("nvidia{}", proxy_node.stat_number.minor))?;
         let node_name = CString::try_from_fmt(format_args!("cgpu{id}"))?;
         let endpoint = proxy_node.endpoint.clone();
         Ok(InstanceFaces {

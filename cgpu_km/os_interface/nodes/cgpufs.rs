@@ -7,19 +7,19 @@
 //! mount. What opens it, and what a device cgroup sees (`i_rdev`), is our own number.
 //!
 //! * There is one superblock. The host's root mounts it (`mount -t cgpufs`), user namespaces
-//!   cannot; the root folder lets only root in. A mount, also a bind mount of a single file, holds
-//!   the module.
+//!   cannot; the root directory lets only root in. A mount, also a bind mount of a single file,
+//!   holds the module.
 //! * No user can make, remove, rename or change anything, not even a mode: all who have it mounted
 //!   share it. A proxy node's mode is 0666, as that of NVIDIA's devices. The mounts decide who can
 //!   reach it.
 //! * The files exist whether it is mounted or not. An inode holds its endpoint, not a number: a
 //!   bind mount that outlives the file opens what it always stood for, and that then says `ENODEV`.
 //!
-//! Lock order: `s_umount` of the superblock, then [`Cgpufs::tree`], then the folders' inode locks.
-//! Dropping an endpoint happens under `tree` (with its inode), so an endpoint's drop must not come
-//! back here.
+//! Lock order: `s_umount` of the superblock, then [`Cgpufs::tree`], then the inode locks of the
+//! directories. Dropping an endpoint happens under `tree` (with its inode), so an endpoint's drop
+//! must not come back here.
 
-mod entry;
+mod dentry;
 
 use super::devices::encoded;
 use crate::os_interface::{
@@ -34,7 +34,7 @@ use core::ptr::{
     null_mut,
     NonNull, //
 };
-use entry::{
+use dentry::{
     make,
     unmake, //
 };
@@ -60,10 +60,10 @@ use kernel::{
 
 /// Mode of a proxy node.
 const PROXY_NODE_MODE: bindings::umode_t = 0o666;
-/// Mode of the root folder, which no container gets to see.
+/// Mode of the root directory, which no container gets to see.
 const ROOT_MODE: bindings::umode_t = 0o700;
-/// Mode of a tenant's folder.
-const FOLDER_MODE: bindings::umode_t = 0o755;
+/// Mode of a tenant's directory.
+const DIRECTORY_MODE: bindings::umode_t = 0o755;
 
 /// A proxy node: the object behind it, and its numbers.
 pub struct ProxyNode<E: Endpoint> {
@@ -72,7 +72,7 @@ pub struct ProxyNode<E: Endpoint> {
     /// Its number for the device cgroup: that of the host node.
     pub number: DeviceNumber,
     /// The number that `stat` shows.
-    pub shown: DeviceNumber,
+    pub stat_number: DeviceNumber,
 }
 
 impl<E: Endpoint> Clone for ProxyNode<E> {
@@ -80,7 +80,7 @@ impl<E: Endpoint> Clone for ProxyNode<E> {
         Self {
             endpoint: self.endpoint.clone(),
             number: self.number,
-            shown: self.shown,
+            stat_number: self.stat_number,
         }
     }
 }
@@ -105,20 +105,20 @@ unsafe impl<E: Endpoint> Sync for Cgpufs<E> {}
 ///
 /// # Invariants
 ///
-/// While `mounted` is not null it is our superblock, alive, and the entries of the folders and
-/// files are in it; else they are null.
+/// While `mounted` is not null it is our superblock, alive, and the dentries of the directories and
+/// files are in it; otherwise they are null.
 struct CgpufsTree<E: Endpoint> {
     mounted: *mut bindings::super_block,
-    folders: KVec<CgpufsFolder<E>>,
+    directories: KVec<CgpufsDirectory<E>>,
     next_id: u64,
 }
 
 // SAFETY: The pointers are used only under the tree's lock, as its invariant says.
 unsafe impl<E: Endpoint> Send for CgpufsTree<E> {}
 
-struct CgpufsFolder<E: Endpoint> {
+struct CgpufsDirectory<E: Endpoint> {
     name: CString,
-    entry: *mut bindings::dentry,
+    dentry: *mut bindings::dentry,
     files: KVec<CgpufsFile<E>>,
 }
 
@@ -126,10 +126,11 @@ struct CgpufsFile<E: Endpoint> {
     id: u64,
     name: CString,
     node: ProxyNode<E>,
-    entry: *mut bindings::dentry,
+    dentry: *mut bindings::dentry,
 }
 
-/// A file, removed when this is dropped, and its folder with the last one. Bind mounts of it stay.
+/// A file, removed when this is dropped, and its directory with the last one. Bind mounts of it
+/// stay.
 pub struct ProxyNodeFile<E: Endpoint> {
     fs: Arc<Cgpufs<E>>,
     id: u64,
@@ -143,17 +144,17 @@ impl<E: Endpoint> Cgpufs<E> {
         fill: Some(Self::fill),
         kill: Some(Self::kill),
         evict: Some(Self::evict),
-        shown: Some(Self::shown),
+        stat_number: Some(Self::stat_number),
         open: Some(Self::open),
     };
 
-    /// Registers the type, under `name`. There can be one at a time; `EBUSY` else.
+    /// Registers the type, under `name`. There can be one at a time; `EBUSY` if one is registered.
     pub fn register(name: &'static CStr) -> Result<Arc<Self>> {
         let this: Arc<Self> = Arc::pin_init(
             pin_init!(Self {
                 tree <- new_mutex!(CgpufsTree {
                     mounted: null_mut(),
-                    folders: KVec::new(),
+                    directories: KVec::new(),
                     next_id: 0,
                 }),
             }),
@@ -171,12 +172,12 @@ impl<E: Endpoint> Cgpufs<E> {
         Ok(this)
     }
 
-    /// Makes the file `name` in `folder`, which is made with its first file.
+    /// Makes the file `name` in `directory`, which is made with its first file.
     ///
     /// `EEXIST` where there is one of this name.
     pub fn add(
         self: &Arc<Self>,
-        folder: &CStr,
+        directory: &CStr,
         name: &CStr,
         node: ProxyNode<E>,
     ) -> Result<ProxyNodeFile<E>> {
@@ -188,17 +189,17 @@ impl<E: Endpoint> Cgpufs<E> {
             id,
             name: name.to_cstring()?,
             node,
-            entry: null_mut(),
+            dentry: null_mut(),
         };
-        if !tree.folders.iter().any(|f| *f.name == *folder) {
-            let folder = CgpufsFolder {
-                name: folder.to_cstring()?,
-                entry: null_mut(),
+        if !tree.directories.iter().any(|f| *f.name == *directory) {
+            let directory = CgpufsDirectory {
+                name: directory.to_cstring()?,
+                dentry: null_mut(),
                 files: KVec::new(),
             };
-            tree.folders.push(folder, GFP_KERNEL)?;
+            tree.directories.push(directory, GFP_KERNEL)?;
         }
-        let place = tree.folders.iter_mut().find(|f| *f.name == *folder);
+        let place = tree.directories.iter_mut().find(|f| *f.name == *directory);
         let place = place.ok_or(ENOENT)?;
         let result = if place.files.iter().any(|f| *f.name == *name) {
             Err(EEXIST)
@@ -206,7 +207,7 @@ impl<E: Endpoint> Cgpufs<E> {
             place.files.push(file, GFP_KERNEL).map_err(Error::from)
         };
         let result = result.and_then(|()| match NonNull::new(tree.mounted) {
-            Some(mounted) => self.show(mounted, place),
+            Some(mounted) => self.make_missing(mounted, place),
             None => Ok(()),
         });
         if let Err(e) = result {
@@ -220,41 +221,42 @@ impl<E: Endpoint> Cgpufs<E> {
         })
     }
 
-    /// Makes the folder and those of its files that are not to be seen yet.
+    /// Makes the dentries that a directory and its files lack.
     ///
     /// The tree is locked, and `mounted` is the superblock in it.
-    fn show(
+    fn make_missing(
         &self,
         mounted: NonNull<bindings::super_block>,
-        folder: &mut CgpufsFolder<E>,
+        directory: &mut CgpufsDirectory<E>,
     ) -> Result {
         // SAFETY: The tree is locked, so the superblock in it is alive, and `fill` made its root.
         let root = unsafe { extra::cgpu_shim_root(mounted.as_ptr()) };
-        if folder.entry.is_null() {
+        if directory.dentry.is_null() {
             // SAFETY: The tree is locked, so the superblock in it is alive.
-            let inode = unsafe { extra::cgpu_shim_new_directory(mounted.as_ptr(), FOLDER_MODE) };
-            // SAFETY: `root` is a folder of this superblock, the inode is a new one of it.
-            folder.entry = unsafe { make(root, &folder.name, inode) }?;
-            // SAFETY: A folder's inode; only this and the removal change its count, under the lock
-            // of the tree.
-            unsafe { extra::cgpu_shim_one_folder_more(root) };
+            let inode = unsafe { extra::cgpu_shim_new_directory(mounted.as_ptr(), DIRECTORY_MODE) };
+            let inode = NonNull::new(inode).ok_or(ENOMEM)?;
+            // SAFETY: `root` is a directory of this superblock, the inode is a new one of it.
+            directory.dentry = unsafe { make(root, &directory.name, inode) }?;
+            // SAFETY: A directory's inode; only this and the removal change its count, under the
+            // lock of the tree.
+            unsafe { extra::cgpu_shim_one_directory_more(root) };
         }
-        for file in &mut folder.files {
-            if file.entry.is_null() {
+        for file in &mut directory.files {
+            if file.dentry.is_null() {
                 let inode = self.device(mounted, &file.node)?;
-                // SAFETY: The folder is one of this superblock, the inode is a new one of it.
-                file.entry = unsafe { make(folder.entry, &file.name, inode) }?;
+                // SAFETY: The directory is one of this superblock, the inode is a new one of it.
+                file.dentry = unsafe { make(directory.dentry, &file.name, inode) }?;
             }
         }
         Ok(())
     }
 
-    /// A new inode that stands for the proxy node; null where there is no memory.
+    /// A new inode that stands for the proxy node.
     fn device(
         &self,
         mounted: NonNull<bindings::super_block>,
         node: &ProxyNode<E>,
-    ) -> Result<*mut bindings::inode> {
+    ) -> Result<NonNull<bindings::inode>> {
         let private = KBox::new(node.clone(), GFP_KERNEL)?.into_foreign();
         // SAFETY: The superblock is alive; `evict` takes `private` back.
         let inode = unsafe {
@@ -265,11 +267,11 @@ impl<E: Endpoint> Cgpufs<E> {
                 private,
             )
         };
-        if inode.is_null() {
+        NonNull::new(inode).ok_or_else(|| {
             // SAFETY: No inode took it.
             drop(unsafe { KBox::<ProxyNode<E>>::from_foreign(private) });
-        }
-        Ok(inode)
+            ENOMEM
+        })
     }
 
     /// The `Cgpufs` that is registered.
@@ -302,11 +304,11 @@ impl<E: Endpoint> Cgpufs<E> {
         };
         let mut guard = this.tree.lock();
         let tree = &mut *guard;
-        // INVARIANT: It is alive until `kill`, which empties this; that is called too where
-        // what follows fails.
+        // INVARIANT: It is alive until `kill`, which empties this; that is called too where what
+        // follows fails.
         tree.mounted = sb;
-        for folder in &mut tree.folders {
-            if let Err(e) = this.show(mounted, folder) {
+        for directory in &mut tree.directories {
+            if let Err(e) = this.make_missing(mounted, directory) {
                 return e.to_errno();
             }
         }
@@ -325,10 +327,10 @@ impl<E: Endpoint> Cgpufs<E> {
         if tree.mounted == sb {
             // INVARIANT: All pointers into it are forgotten before it goes.
             tree.mounted = null_mut();
-            for folder in &mut tree.folders {
-                folder.entry = null_mut();
-                for file in &mut folder.files {
-                    file.entry = null_mut();
+            for directory in &mut tree.directories {
+                directory.dentry = null_mut();
+                for file in &mut directory.files {
+                    file.dentry = null_mut();
                 }
             }
         }
@@ -349,9 +351,9 @@ impl<E: Endpoint> Cgpufs<E> {
     /// # Safety
     ///
     /// `private` is what a proxy node's inode has.
-    unsafe extern "C" fn shown(private: *mut c_void) -> bindings::dev_t {
+    unsafe extern "C" fn stat_number(private: *mut c_void) -> bindings::dev_t {
         // SAFETY: The inode has these data until it is evicted.
-        encoded(unsafe { (*private.cast::<ProxyNode<E>>()).shown })
+        encoded(unsafe { (*private.cast::<ProxyNode<E>>()).stat_number })
     }
 
     /// `open` of a proxy node. It leaves the file to the session, which installs its operations.
@@ -366,8 +368,8 @@ impl<E: Endpoint> Cgpufs<E> {
                 .endpoint
                 .clone()
         };
-        // SAFETY: The arguments are those of this `open`; its operations are
-        // those of the inode, which stay as long as the module.
+        // SAFETY: The arguments are those of this `open`; its operations are those of the inode,
+        // which stay as long as the module.
         match unsafe { open_endpoint(inode, file, &endpoint) } {
             Ok(()) => 0,
             Err(e) => e.to_errno(),
@@ -388,20 +390,20 @@ impl<E: Endpoint> PinnedDrop for Cgpufs<E> {
 }
 
 impl<E: Endpoint> CgpufsTree<E> {
-    /// Removes a file, and its folder with the last one.
+    /// Removes a file, and its directory with the last one.
     fn remove(&mut self, id: u64) {
         let Some(place) = self
-            .folders
+            .directories
             .iter()
-            .position(|folder| folder.files.iter().any(|f| f.id == id))
+            .position(|directory| directory.files.iter().any(|f| f.id == id))
         else {
             return self.remove_empty();
         };
-        if let Some(folder) = self.folders.get_mut(place) {
-            if let Some(at) = folder.files.iter().position(|f| f.id == id) {
-                if let Ok(file) = folder.files.remove(at) {
-                    // SAFETY: An entry that is not null is alive, by the tree's invariant.
-                    unsafe { unmake(file.entry) };
+        if let Some(directory) = self.directories.get_mut(place) {
+            if let Some(at) = directory.files.iter().position(|f| f.id == id) {
+                if let Ok(file) = directory.files.remove(at) {
+                    // SAFETY: A dentry that is not null is alive, by the tree's invariant.
+                    unsafe { unmake(file.dentry) };
                 }
             }
         }
@@ -409,10 +411,10 @@ impl<E: Endpoint> CgpufsTree<E> {
     }
 
     fn remove_empty(&mut self) {
-        while let Some(place) = self.folders.iter().position(|f| f.files.is_empty()) {
-            if let Ok(folder) = self.folders.remove(place) {
-                // SAFETY: An entry that is not null is alive, by the tree's invariant.
-                unsafe { unmake(folder.entry) };
+        while let Some(place) = self.directories.iter().position(|f| f.files.is_empty()) {
+            if let Ok(directory) = self.directories.remove(place) {
+                // SAFETY: A dentry that is not null is alive, by the tree's invariant.
+                unsafe { unmake(directory.dentry) };
             }
         }
     }

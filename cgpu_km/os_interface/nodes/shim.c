@@ -14,7 +14,7 @@
 static const struct cgpu_fs_callbacks *fs;
 
 /* No user changes an attribute of an inode. */
-static int refuse_attributes(struct mnt_idmap *idmap, struct dentry *entry, struct iattr *wanted)
+static int refuse_attributes(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *wanted)
 {
 	return -EPERM;
 }
@@ -30,12 +30,12 @@ CGPU_CALLS_RUST static int show_attributes(struct mnt_idmap *idmap, const struct
 #else
 	generic_fillattr(idmap, inode, stat);
 #endif
-	stat->rdev = fs->shown(inode->i_private);
+	stat->rdev = fs->stat_number(inode->i_private);
 	return 0;
 }
 
-/* Operations of a folder: it can be looked into, and not be changed. */
-static const struct inode_operations folder_operations = {
+/* Operations of a directory: it can be looked into, and not be changed. */
+static const struct inode_operations directory_operations = {
 	.lookup = simple_lookup,
 	.setattr = refuse_attributes,
 };
@@ -63,7 +63,7 @@ struct inode *cgpu_shim_new_directory(struct super_block *sb, umode_t mode)
 		return NULL;
 	inode->i_ino = get_next_ino();
 	inode->i_mode = S_IFDIR | mode;
-	inode->i_op = &folder_operations;
+	inode->i_op = &directory_operations;
 	inode->i_fop = &simple_dir_operations;
 	set_nlink(inode, 2);
 	simple_inode_init_ts(inode);
@@ -91,32 +91,32 @@ void *cgpu_shim_inode_data(const struct inode *inode)
 	return inode->i_private;
 }
 
-/* Puts a new inode into a folder, or drops it. */
-struct dentry *cgpu_shim_enter(struct dentry *folder, const char *name, struct inode *inode)
+/* Puts a new inode into a directory, or drops it. */
+struct dentry *cgpu_shim_enter(struct dentry *directory, const char *name, struct inode *inode)
 {
-	struct dentry *entry;
+	struct dentry *dentry;
 
 #ifdef HAS_d_make_persistent
-	entry = simple_start_creating(folder, name);
-	if (IS_ERR(entry)) {
+	dentry = simple_start_creating(directory, name);
+	if (IS_ERR(dentry)) {
 		iput(inode);
-		return entry;
+		return dentry;
 	}
-	d_make_persistent(entry, inode);
-	simple_done_creating(entry);
+	d_make_persistent(dentry, inode);
+	simple_done_creating(dentry);
 #else
 	/* Nobody else makes entries; the tree is locked. */
-	inode_lock(d_inode(folder));
-	entry = d_alloc_name(folder, name);
-	if (entry)
-		d_add(entry, inode);
-	inode_unlock(d_inode(folder));
-	if (!entry) {
+	inode_lock(d_inode(directory));
+	dentry = d_alloc_name(directory, name);
+	if (dentry)
+		d_add(dentry, inode);
+	inode_unlock(d_inode(directory));
+	if (!dentry) {
 		iput(inode);
 		return ERR_PTR(-ENOMEM);
 	}
 #endif
-	return entry;
+	return dentry;
 }
 
 struct dentry *cgpu_shim_root(const struct super_block *sb)
@@ -125,9 +125,9 @@ struct dentry *cgpu_shim_root(const struct super_block *sb)
 }
 
 /* Under the lock of the tree, as is the removal. */
-void cgpu_shim_one_folder_more(struct dentry *folder)
+void cgpu_shim_one_directory_more(struct dentry *directory)
 {
-	inc_nlink(d_inode(folder));
+	inc_nlink(d_inode(directory));
 }
 
 CGPU_CALLS_RUST static void evict(struct inode *inode)

@@ -14,14 +14,14 @@ struct cgpu_fs_callbacks {
 	void (*kill)(struct super_block *sb);
 	/* With what an inode had as its data, which was not NULL. */
 	void (*evict)(void *data);
-	dev_t (*shown)(void *data);
+	dev_t (*stat_number)(void *data);
 	int (*open)(struct inode *inode, struct file *file);
 };
 
 int cgpu_shim_fill_super(struct super_block *sb, umode_t mode);
 struct dentry *cgpu_shim_root(const struct super_block *sb);
-void cgpu_shim_one_folder_more(struct dentry *folder);
-struct dentry *cgpu_shim_enter(struct dentry *folder, const char *name, struct inode *inode);
+void cgpu_shim_one_directory_more(struct dentry *directory);
+struct dentry *cgpu_shim_enter(struct dentry *directory, const char *name, struct inode *inode);
 void *cgpu_shim_inode_data(const struct inode *inode);
 struct inode *cgpu_shim_new_directory(struct super_block *sb, umode_t mode);
 struct inode *cgpu_shim_new_device(struct super_block *sb, umode_t mode, dev_t number, void *data);
