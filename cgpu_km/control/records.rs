@@ -40,8 +40,8 @@ pub(super) fn read_list<T>(at: UserAddr) -> Result<uapi::RecordList, Failure> {
     check_size::<T>(&list).map(|()| list)
 }
 
-/// Whether a list is one of records of type `T`. The size is asked for so that a tool of another
-/// version is told, not misled.
+/// Refuses a list whose records have another size than `T`. A tool of another version gets an error
+/// then, and not values of other fields.
 pub(super) fn check_size<T>(list: &uapi::RecordList) -> Result<(), Failure> {
     if usize::try_from(list.record_size) == Ok(size_of::<T>()) {
         Ok(())
@@ -60,7 +60,8 @@ pub(super) fn write_list<T: IntoBytes + Immutable>(
     Ok(write_record(at, &list)?)
 }
 
-/// The same but for the list itself, which may be part of a larger record.
+/// As [`write_list`], but leaves it to the caller to write the list itself, which may be part of a
+/// larger record.
 pub(super) fn fill_list<T: IntoBytes + Immutable>(
     list: &mut uapi::RecordList,
     records: &[T],

@@ -16,6 +16,15 @@ pub const SAMPLES: usize = 72;
 /// `NV2080_GPUMON_PID_INVALID`: nobody was on the engine.
 pub const NO_PROCESS: u32 = 0xffff_ffff;
 
+/// A place of the ring that has a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingSample {
+    /// The driver's time of it.
+    pub stamp: u64,
+    /// The process that was on the compute engine then; `None`: nobody was.
+    pub process: Option<u32>,
+}
+
 /// The layout of a branch's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleLayout {
@@ -36,9 +45,8 @@ impl SampleLayout {
         gpumon::BUF_SIZE.set(params, bytes);
     }
 
-    /// The samples in the answer: the driver's time of each, and the process that was on the
-    /// compute engine then. They are in no order. Places without a sample yet are left out.
-    pub fn samples(self, params: &[u8]) -> impl Iterator<Item = (u64, Option<u32>)> + Clone + '_ {
+    /// The samples in the answer, in no order. Places without a sample yet are left out.
+    pub fn samples(self, params: &[u8]) -> impl Iterator<Item = RingSample> + Clone + '_ {
         (0..SAMPLES).filter_map(move |index| {
             let at = gpumon::SAMPLES.checked_add(self.sample.checked_mul(index)?)?;
             let stamp = sample::TIME_STAMP
@@ -46,7 +54,10 @@ impl SampleLayout {
                 .and_then(|at| at.get(params))?;
             let process = Field::<u32>::at(self.process).within(at);
             let process = process.and_then(|at| at.get(params))?;
-            (stamp != 0).then_some((stamp, (process != NO_PROCESS).then_some(process)))
+            (stamp != 0).then_some(RingSample {
+                stamp,
+                process: (process != NO_PROCESS).then_some(process),
+            })
         })
     }
 }

@@ -728,7 +728,8 @@ fn samples_are_read_as_the_branch_writes_them() {
         put(&mut params, 0, 5, 1234);
         put(&mut params, 71, 4, samples::NO_PROCESS);
         let found: Vec<_> = layout.samples(&params).collect();
-        assert_eq!(found, [(5, Some(1234)), (4, None)]);
+        let sample = |stamp, process| samples::RingSample { stamp, process };
+        assert_eq!(found, [sample(5, Some(1234)), sample(4, None)]);
         // A shorter answer is no danger.
         assert_eq!(layout.samples(&params[..layout.sample]).count(), 1);
     }

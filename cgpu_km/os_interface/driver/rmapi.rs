@@ -54,7 +54,10 @@ use crate::{
             disable_channels,
             UnseenParams, //
         },
-        samples::SampleLayout,
+        samples::{
+            RingSample,
+            SampleLayout, //
+        },
         status::NvStatus,
         tables::Tables,
         version::Branch,
@@ -134,7 +137,7 @@ impl SampleRing {
     /// Each sample, in no order.
     pub fn iter(&self) -> impl Iterator<Item = Sample> + Clone + '_ {
         let samples = self.layout.samples(self.bytes());
-        samples.map(|(stamp, process)| Sample {
+        samples.map(|RingSample { stamp, process }| Sample {
             stamp,
             // The driver has it from a number with a sign.
             process: process.map(|number| ProcessId(i32::from_ne_bytes(number.to_ne_bytes()))),

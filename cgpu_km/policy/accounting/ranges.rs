@@ -25,11 +25,11 @@ impl Accounting {
         length: u64,
     ) -> Result<RangeTicket, RefusalCause> {
         let ticket = self.ranges.begin(file, base, length)?;
-        let (ledgers, what) = (&mut self.accounts.ledgers, Limited::HostMemory);
         if !ticket.is_new() {
             return Ok(ticket);
         }
-        match ledgers.count(None, what, RANGE_STRUCT) {
+        let ledgers = &mut self.accounts.ledgers;
+        match ledgers.count(None, Limited::HostMemory, RANGE_STRUCT) {
             Ok(()) => Ok(ticket),
             Err(full) => {
                 self.ranges.cancel(ticket);
@@ -56,27 +56,28 @@ impl Accounting {
         self.ranges.begin_free(file, base, length, moment)
     }
 
-    /// The driver was asked to free a range; `asked`: for certain.
-    pub fn end_range_free(&mut self, going: Going, asked: bool) {
-        if !asked {
+    /// A call is over that was to free a range. Without `is_freed` it may not have reached the
+    /// driver, and the range may still be there.
+    pub fn end_range_free(&mut self, going: Going, is_freed: bool) {
+        if !is_freed {
             return self.ranges.lose_free(going);
         }
         let mut walk = self.mappings.walk(going.span);
-        while let Some(gone) = self.mappings.take_next(&mut walk, going.moment) {
-            self.release_mapping(Some(gone));
+        while let Some(mapping) = self.mappings.take_next(&mut walk, going.moment) {
+            self.release_mapping(Some(mapping));
         }
-        let gone = u64::from(self.ranges.end_free(going));
-        self.uncount_ranges(gone);
+        let records = u64::from(self.ranges.end_free(going));
+        self.uncount_ranges(records);
     }
 
     /// The driver has closed a file, with all its ranges.
     pub(super) fn close_ranges(&mut self, file: FileId) {
-        let gone = self.ranges.close(file);
-        self.uncount_ranges(gone);
+        let records = self.ranges.close(file);
+        self.uncount_ranges(records);
     }
 
-    fn uncount_ranges(&mut self, gone: u64) {
-        let bytes = gone.saturating_mul(RANGE_STRUCT);
+    fn uncount_ranges(&mut self, records: u64) {
+        let bytes = records.saturating_mul(RANGE_STRUCT);
         let ledgers = &mut self.accounts.ledgers;
         ledgers.uncount(None, Limited::HostMemory, bytes);
     }

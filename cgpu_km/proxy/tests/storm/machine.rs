@@ -357,7 +357,7 @@ impl Machine {
             return Err(NvStatus::NV_ERR_STATE_IN_USE);
         }
         self.shown.insert(file, object);
-        let pages = memory.map(|memory| self.pages.shown(self.memory[&memory].gpu, memory));
+        let pages = memory.map(|memory| self.pages.seen(self.memory[&memory].gpu, memory));
         let pages = pages.unwrap_or_default();
         if !pages.is_empty() {
             self.met.note("video memory is shown");

@@ -7,8 +7,8 @@ use super::{
 };
 
 const PAGE: u64 = 2 * MIB;
-/// Pages that a file shows, at most.
-const SHOWN: usize = 4;
+/// Pages that are seen through a file, at most.
+const MOST_SEEN: usize = 4;
 
 /// The owner of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) struct PageOwner {
     pub(super) memory: usize,
 }
 
-/// A page that a file shows, and its owner when the file was prepared for it.
+/// A page that is seen through a file, and its owner when the file was prepared for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeenPage {
     gpu: usize,
@@ -41,7 +41,11 @@ impl StormPages {
     pub(super) fn give(&mut self, gpu: usize, owner: PageOwner, bytes: u64) {
         let owners = &mut self.0[gpu];
         let mut wanted = usize::try_from(bytes.div_ceil(PAGE)).expect("below a limit");
-        for free in owners.iter_mut().filter(|of| of.is_none()).take(wanted) {
+        for free in owners
+            .iter_mut()
+            .filter(|owner| owner.is_none())
+            .take(wanted)
+        {
             *free = Some(owner);
             wanted -= 1;
         }
@@ -49,26 +53,26 @@ impl StormPages {
     }
 
     pub(super) fn take_back(&mut self, gpu: usize, memory: usize) {
-        for of in &mut self.0[gpu] {
-            *of = of.filter(|owner| owner.memory != memory);
+        for owner in &mut self.0[gpu] {
+            *owner = owner.filter(|owner| owner.memory != memory);
         }
     }
 
-    /// The pages that a file shows from now on, if it is prepared for this memory.
-    pub(super) fn shown(&self, gpu: usize, memory: usize) -> Vec<SeenPage> {
+    /// The pages that are seen through a file from now on, if it is prepared for this memory.
+    pub(super) fn seen(&self, gpu: usize, memory: usize) -> Vec<SeenPage> {
         let owners = self.0[gpu].iter().enumerate();
-        let own = owners.filter_map(|(page, of)| {
-            let owner = of.filter(|owner| owner.memory == memory)?;
+        let own = owners.filter_map(|(page, owner)| {
+            let owner = owner.filter(|owner| owner.memory == memory)?;
             Some(SeenPage { gpu, page, owner })
         });
-        own.take(SHOWN).collect()
+        own.take(MOST_SEEN).collect()
     }
 
     /// The page at an offset in memory. Beyond its end it is whatever lies there.
     pub(super) fn at(&self, gpu: usize, memory: usize, offset: u64) -> Option<SeenPage> {
-        let of_memory = |of: &Option<PageOwner>| of.is_some_and(|owner| owner.memory == memory);
         let owners = &self.0[gpu];
-        let mut own = (0..owners.len()).filter(|&page| of_memory(&owners[page]));
+        let is_own = |page: &usize| owners[*page].is_some_and(|owner| owner.memory == memory);
+        let mut own = (0..owners.len()).filter(is_own);
         let first = own.clone().next()?;
         let number = usize::try_from(offset / PAGE).unwrap_or(usize::MAX);
         Some(SeenPage {
@@ -79,9 +83,9 @@ impl StormPages {
     }
 
     /// Whether somebody else can have a page by now, or `tenant` never had it.
-    pub(super) fn is_foreign(&self, shown: &SeenPage, tenant: usize) -> bool {
-        let owner = self.0[shown.gpu].get(shown.page).copied().flatten();
-        owner != Some(shown.owner) || shown.owner.tenant != tenant
+    pub(super) fn is_foreign(&self, seen: &SeenPage, tenant: usize) -> bool {
+        let owner = self.0[seen.gpu].get(seen.page).copied().flatten();
+        owner != Some(seen.owner) || seen.owner.tenant != tenant
     }
 
     pub(super) fn are_free(&self) -> bool {

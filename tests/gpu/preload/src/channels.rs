@@ -309,9 +309,11 @@ fn samples(state: &State) -> i32 {
     layout.ask(&mut params);
     let status = control(fd, subdevice, GPUMON_SAMPLES, &mut params);
     if status == 0 {
-        let seen = layout.samples(&params).map(|(stamp, process)| Seen {
-            stamp,
-            process: process.map_or(0, |process| i32::try_from(process).unwrap_or(0)),
+        let seen = layout.samples(&params).map(|sample| Seen {
+            stamp: sample.stamp,
+            process: sample
+                .process
+                .map_or(0, |process| i32::try_from(process).unwrap_or(0)),
         });
         state.compute.tell_samples(seen);
     }
