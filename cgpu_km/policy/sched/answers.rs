@@ -7,7 +7,10 @@ use super::{
         CallError,
         RmName, //
     },
-    fleet::SchedChannel,
+    fleet::{
+        GroupSlice,
+        SchedChannel, //
+    },
     scheduler::Scheduler,
     time::Nanos, //
 };
@@ -122,7 +125,7 @@ impl Scheduler {
         };
         if !core::mem::replace(&mut group.in_call, false) {
             // A new group has that name: nobody knows whether the call came before it.
-            group.slice_us = None;
+            group.slice = GroupSlice::Unknown;
             return;
         }
         if result == Err(CallError::Gone) {
@@ -134,9 +137,6 @@ impl Scheduler {
             return;
         }
         group.retry.succeeded();
-        group.preempt = slice_us == Some(0);
-        if slice_us.is_some() {
-            group.slice_us = slice_us;
-        }
+        group.slice = slice_us.map_or(group.slice.preempted(), GroupSlice::set);
     }
 }

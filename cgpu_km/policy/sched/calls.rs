@@ -17,6 +17,7 @@ use super::{
     },
     fleet::{
         Fleet,
+        GroupSlice,
         SchedChannel,
         SchedGroup, //
     },
@@ -271,13 +272,13 @@ impl Scheduler {
                 is_own && !g.is_leaving && !g.is_nameless
             };
             for group in self.fleet.groups().filter(own) {
-                let preempt = group.preempt && self.mechanisms.preempt;
-                let action = if group.slice_us != Some(each) {
+                let is_to_preempt = group.slice == GroupSlice::ToPreempt;
+                let action = if !group.slice.is(each) {
                     Action::SetTimeslice {
                         group: group.name,
                         microseconds: each,
                     }
-                } else if preempt {
+                } else if is_to_preempt && self.mechanisms.preempt {
                     Action::Preempt { group: group.name }
                 } else {
                     continue;

@@ -26,19 +26,54 @@ use crate::{
     uapi::MAX_INSTANCES_PER_GPU, //
 };
 
+/// A group's time slice in the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GroupSlice {
+    /// It is not known.
+    Unknown,
+    /// So many microseconds.
+    Set(u32),
+    /// 0, and the group is to be preempted once, so that it takes effect.
+    ToPreempt,
+}
+
+impl GroupSlice {
+    /// The driver has just set so many microseconds.
+    pub(super) fn set(microseconds: u32) -> Self {
+        match microseconds {
+            0 => Self::ToPreempt,
+            _ => Self::Set(microseconds),
+        }
+    }
+
+    /// The group was preempted.
+    pub(super) fn preempted(self) -> Self {
+        match self {
+            Self::ToPreempt => Self::Set(0),
+            Self::Unknown | Self::Set(_) => self,
+        }
+    }
+
+    /// Whether it is known to be so many microseconds.
+    pub(super) fn is(self, microseconds: u32) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::Set(slice) => slice == microseconds,
+            Self::ToPreempt => microseconds == 0,
+        }
+    }
+}
+
 /// A channel group, or a channel that has none.
 #[derive(Debug)]
 pub(super) struct SchedGroup {
     pub(super) name: RmName,
     pub(super) owner: InstanceId,
     pub(super) engine: Engine,
-    /// Its time slice, in microseconds; `None`: not known.
-    pub(super) slice_us: Option<u32>,
+    pub(super) slice: GroupSlice,
     /// The call that is being made is for it.
     pub(super) in_call: bool,
     pub(super) retry: Retry,
-    /// It was taken off by a time slice of 0 and is to be preempted once.
-    pub(super) preempt: bool,
     /// Its client is about to be freed: no call is made on it.
     pub(super) is_leaving: bool,
     /// The driver made it for a channel that has none, and nobody can name it.
@@ -235,10 +270,9 @@ impl Fleet {
                 name: new.group,
                 owner: new.instance,
                 engine: new.engine,
-                slice_us: Some(DEFAULT_SLICE_US),
+                slice: GroupSlice::Set(DEFAULT_SLICE_US),
                 in_call: false,
                 retry: Retry::NEVER_FAILED,
-                preempt: false,
                 is_leaving: false,
                 is_nameless: new.group == new.channel,
             })?;

@@ -3,7 +3,10 @@
 //! programs that launch, and the thread that does what the scheduler wants.
 
 use super::{
-    super::*,
+    super::{
+        fleet::GroupSlice,
+        *, //
+    },
     steps::{
         Step,
         Work,
@@ -784,7 +787,7 @@ impl SchedWorld {
             let real = self.groups.iter().find(|g| g.name == group.name);
             let slice = real.map(|g| g.slice);
             prop_assert!(
-                slice.is_some() && (group.slice_us.is_none() || group.slice_us == slice),
+                slice.is_some_and(|us| group.slice == GroupSlice::Unknown || group.slice.is(us)),
                 "{slice:?}: {group:?}"
             );
         }
