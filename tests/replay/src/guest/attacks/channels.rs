@@ -61,13 +61,6 @@ pub(super) const ATTACKS: &[Attack] = &[
         |attacker| errors_to_freed(attacker, false),
     ),
     attack(
-        "a context share of the driver's own replaced",
-        "kernel_channel_group_api.c:kchangrpapiSetLegacyMode_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        share_replaced,
-    ),
-    attack(
         "contexts of UVM beyond the limit (UVM_REGISTER_CHANNEL)",
         "uvm_channel_retainer.c:uvmchanrtnrConstruct_IMPL",
         Driver::Passes,
@@ -101,10 +94,6 @@ const MORE: u32 = 2100;
 /// Engines: compute, and one that copies.
 const COMPUTE: u32 = 1;
 const COPIES: u32 = 11;
-/// FERMI_CONTEXT_SHARE_A.
-const CONTEXT_SHARE: u32 = 0x9067;
-/// The first handles that the driver gives to objects of its own (`RS_UNIQUE_HANDLE_BASE`).
-const DRIVERS_HANDLES: std::ops::Range<u32> = 0xcaf0_0000..0xcaf0_0010;
 /// UVM_REGISTER_CHANNEL.
 const REGISTER_CHANNEL: u32 = 27;
 
@@ -153,32 +142,6 @@ fn errors_to_freed(attacker: &Attacker, by_context: bool) -> Verdict {
     let made = attacker.alloc(OWN, OWN + 1, rm::CHANNEL, &mut params);
     attacker.prepare("a channel", made)?;
     told(client.free(memory))
-}
-
-/// A channel that names no context share gets one of the driver's own, in the program's client and
-/// below the channel's group. The program frees it, and a share of another group takes its handle,
-/// by which the driver goes on finding it. (If that group is of another GPU, the next channel's
-/// objects follow a null pointer; to show that would end the machine.)
-fn share_replaced(attacker: &Attacker) -> Verdict {
-    let client = &attacker.client;
-    let (own, other) = (OWN, OWN + 1);
-    attacker.group_on(own, COPIES)?;
-    attacker.group_on(other, COPIES)?;
-    attacker.channel_in(own, OWN + 2)?;
-    let share = |handle| client.alloc(other, handle, CONTEXT_SHARE, &mut [0; 12]);
-    for handle in DRIVERS_HANDLES {
-        match share(handle) {
-            // The driver had nothing there.
-            Ok(_) => attacker.prepare("a share's end", client.free(handle))?,
-            Err(taken) if taken.status() == Some(rm::DUPLICATE_NAME) => {
-                told(client.free(handle))?;
-                told(share(handle).map(drop))?;
-                return channel(attacker, own, OWN + 3);
-            }
-            Err(refused) => return Err(refused.to_string()),
-        }
-    }
-    Err("the driver made no share".to_owned())
 }
 
 /// A channel in a group that names one.

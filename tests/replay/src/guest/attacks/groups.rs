@@ -5,6 +5,7 @@ use super::{
     attack::Own,
     rest::alone,
     scene::{clean_up, gpus, Place, GPU, LIMIT, MIB, OWN},
+    stale::client_on,
 };
 use crate::{
     bytes::put_u32,
@@ -39,6 +40,11 @@ pub(super) const ATTACKS: &[Own] = &[
         function: "rmobjexportimport.c:RmImportObject",
         run: || beyond_the_part(from_descriptor),
     },
+    Own {
+        name: "a context share of the driver's own replaced",
+        function: "kernel_channel_group_api.c:kchangrpapiSetLegacyMode_IMPL",
+        run: share_of_the_driver,
+    },
 ];
 
 /// A group of the program's own, its device on the other GPU, and what is made of the group.
@@ -47,6 +53,10 @@ const DEVICE_THERE: u32 = OWN + 1;
 const COPY: u32 = OWN + 2;
 /// A channel in the copy.
 const CHANNEL: u32 = OWN + 3;
+/// FERMI_CONTEXT_SHARE_A.
+const CONTEXT_SHARE: u32 = 0x9067;
+/// The first handles that the driver gives to objects of its own (`RS_UNIQUE_HANDLE_BASE`).
+const DRIVERS_HANDLES: std::ops::Range<u32> = 0xcaf0_0000..0xcaf0_0010;
 
 /// Makes a group for compute.
 fn group(client: &rm::Client) -> Result<(), String> {
@@ -95,6 +105,65 @@ fn on_another_gpu() -> Result<String, String> {
     match through? {
         Err(how) => Ok(format!("works directly; refused: {how}")),
         Ok(_) => Err("a group is on a GPU that is not its own".to_owned()),
+    }
+}
+
+/// The handles of the driver's range behind which a client has an object: a context share of this
+/// group cannot be made there. Or why one cannot be made for another reason.
+fn taken(client: &rm::Client, group: u32) -> Result<Vec<u32>, rm::Failure> {
+    let mut taken = Vec::new();
+    for handle in DRIVERS_HANDLES {
+        match client.alloc(group, handle, CONTEXT_SHARE, &mut [0; 12]) {
+            Ok(_) => client.free(handle)?,
+            Err(failure) if failure.status() == Some(rm::DUPLICATE_NAME) => taken.push(handle),
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(taken)
+}
+
+/// A channel that names no context share gets one of the driver's own, in the program's client and
+/// below the channel's group. The program frees it, and a share of another group takes its handle,
+/// by which the driver goes on finding it. (If that group is of another GPU, the next channel's
+/// objects follow a null pointer; to show that would end the machine.) How many were replaced.
+fn replace_share(client: &rm::Client) -> Result<usize, rm::Failure> {
+    const OTHER: u32 = OWN + 4;
+    for group in [GROUP_HERE, OTHER] {
+        client.channel_group(group, rm::COMPUTE)?;
+    }
+    let before = taken(client, OTHER)?;
+    client.channel(GROUP_HERE, OWN + 5)?;
+    let mut made = taken(client, OTHER)?;
+    made.retain(|share| !before.contains(share));
+    for share in &made {
+        client.free(*share)?;
+        client.alloc(OTHER, *share, CONTEXT_SHARE, &mut [0; 12])?;
+    }
+    client.channel(GROUP_HERE, CHANNEL)?;
+    Ok(made.len())
+}
+
+fn share_of_the_driver() -> Result<String, String> {
+    let replaced = |place: Place| {
+        let client = client_on(&place.folder("attacker"), GPU)?;
+        let replaced = replace_share(&client);
+        client.close();
+        Ok(replaced)
+    };
+    let control = control()?;
+    let direct = alone(|| replaced(Place::Driver))?;
+    match direct {
+        Ok(0) => return Err("the driver has made no share".to_owned()),
+        Ok(_) => clean_up(&control),
+        Err(how) => return Err(format!("does not work on the driver: {how}")),
+    }
+    let made = control.create("attacker", GPU, LIMIT / 2, 1);
+    made.map_err(|errno| format!("create: errno {errno}"))?;
+    let through = replaced(Place::Instance);
+    clean_up(&control);
+    match through? {
+        Err(how) => Ok(format!("works directly; refused: {how}")),
+        Ok(_) => Err("a channel has another group's share".to_owned()),
     }
 }
 
