@@ -193,6 +193,8 @@ VM = (
         ("suite on 6.1", guest("suite", SUITE, "--gpus 2 --limit 1200", "6.1")),
         ("attacks on 6.1", guest("attacks", ATTACKS, "--gpus 2 --limit 1200", "6.1")),
         ("seals, or the module is not loaded", ["tests/vm/seal-test.sh", "--kernel", "6.1"]),
+        # It boots 6.1.
+        ("package on Debian 12", ["tests/vm/debian12-test.sh"]),
     ),
     *after(
         ("module for 6.12", ["tests/vm/build.sh", "--kernel", "6.12"]),
