@@ -126,10 +126,12 @@ cp "$here/session.sh" "$CGPU_TREE/tests/vm/guest-check.sh" "$root/opt/session/"
 cp "$here"/session.{service,target} "$root/etc/systemd/system/"
 tr -d - </proc/sys/kernel/random/uuid >"$root/etc/machine-id"
 # As docs/install.md says for this version of docker.
-mkdir -p "$root/etc/docker" "$root/etc/systemd/system/systemd-modules-load.service.d"
-# This unit has a limit of its own.
-printf '[Service]\nTimeoutSec=900\n' \
-	>"$root/etc/systemd/system/systemd-modules-load.service.d/patience.conf"
+mkdir -p "$root/etc/docker"
+# These units have limits of their own, and the emulated machine is slow.
+for unit in systemd-modules-load cgpu; do
+	mkdir -p "$root/etc/systemd/system/$unit.service.d"
+	printf '[Service]\nTimeoutSec=900\n' >"$root/etc/systemd/system/$unit.service.d/patience.conf"
+done
 echo '{"features": {"cdi": true}}' >"$root/etc/docker/daemon.json"
 # The emulated GPU has no processor that could run NVIDIA's firmware.
 rm -f "$root/lib/firmware/nvidia/$REAL_RELEASE"/gsp_*.bin
