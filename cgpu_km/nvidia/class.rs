@@ -71,6 +71,25 @@ impl Kind {
             Self::VideoMemory | Self::SystemMemory | Self::OsDescriptor | Self::FabricMemory
         )
     }
+
+    /// Whether the driver copies such objects (`resCanCopy`), and a copy keeps what it uses.
+    ///
+    /// Not groups of channels and shares of their state, which it copies as well. They have their
+    /// address space by a bare pointer. A copy is freed with the space only if that is below the
+    /// copy's own device (`kchangrpapiCopyConstruct_IMPL()`, kernel_channel_group_api.c). A share
+    /// has a bare pointer to its group, too, and is copied below any
+    /// (`kctxshareapiCopyConstruct_IMPL()`, kernel_ctxshare.c).
+    pub fn is_copyable(self) -> bool {
+        self.is_memory()
+            || matches!(
+                self,
+                Self::VirtualMemory
+                    | Self::VaSpace
+                    | Self::UserMode
+                    | Self::SharedData
+                    | Self::SemaphoreSurface
+            )
+    }
 }
 
 /// A client.

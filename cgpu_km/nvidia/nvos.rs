@@ -39,6 +39,10 @@ pub const MAP_DEFERS_TLB_INVALIDATION: u32 = 1 << 31;
 /// the memory is freed while it is mapped, the driver takes this bit for
 /// [`UNMAP_DEFERS_TLB_INVALIDATION`] (`_unmapInterMapping()`, rs_client.c).
 pub const MAP_READ_ONLY: u32 = 1;
+/// [`nvos46::FLAGS`]: into addresses that have been taken before
+/// (`NVOS46_FLAGS_DMA_UNICAST_REUSE_ALLOC`). If they are mapped, the driver frees them when it
+/// cleans up, whoever's they are (`dmaAllocMapping_GM107()`, virt_mem_allocator_gm107.c).
+pub const MAP_REUSES_ADDRESSES: u32 = 1 << 29;
 /// [`nvos46::FLAGS`]: the driver maps it for the host's kernel as well
 /// (`NVOS46_FLAGS_KERNEL_MAPPING_ENABLE`).
 pub const MAP_FOR_KERNEL: u32 = 1 << 5;

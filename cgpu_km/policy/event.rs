@@ -390,8 +390,10 @@ pub enum RefusalCause {
     NoDevice,
     /// The tenant has no share of that GPU.
     NoSuchGpu,
-    /// A client, a device or a subdevice cannot be duplicated.
+    /// The driver does not duplicate such objects.
     NotCopyable,
+    /// A copy would not keep the address space that it works in.
+    KeepsNoSpace,
     /// The object is of a class that has not what the call wants of it.
     WrongClass,
     /// A profiler would bind after a stream that failed, or during a call for one.
@@ -506,16 +508,16 @@ impl RefusalCause {
             Self::NoSuchGpu => NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS,
             // rs_server.c, serverCopyResource: resCanCopy says no, as it does where a class does
             // not say otherwise (rs_resource.c, resCanCopy_IMPL). And 595's memdescCreateSubMem.
-            Self::NotCopyable | Self::BeyondMemory => NvStatus::NV_ERR_INVALID_ARGUMENT,
+            Self::NotCopyable | Self::KeepsNoSpace | Self::BeyondMemory => {
+                NvStatus::NV_ERR_INVALID_ARGUMENT
+            }
             // rs_resource.c, resControlLookup_IMPL: a control that the class has not.
             Self::WrongClass | Self::NoMemoryOfIts | Self::NoHostMemory => {
                 NvStatus::NV_ERR_NOT_SUPPORTED
             }
-            // kernel/gpu/fifo/usermode_api.c, usrmodeGetMemInterMapParams_IMPL: a page that was not
-            // made for that.
+            // kernel/gpu/fifo/usermode_api.c, usrmodeGetMemInterMapParams_IMPL: no page for that.
             Self::Doorbell | Self::NoAddressSpace => NvStatus::NV_ERR_INVALID_PARAMETER,
-            // kernel/mem_mgr/fabric_vaspace.c, fabricvaspaceAllocNonContiguous_IMPL: no addresses
-            // left.
+            // kernel/mem_mgr/fabric_vaspace.c, fabricvaspaceAllocNonContiguous_IMPL: none is left.
             Self::InFabric => NvStatus::NV_ERR_NO_MEMORY,
             Self::LimitReached(what) => status_of_limit(what),
             // arch/nvalloc/unix/src/osapi.c, RmAllocOsEvent, whatever is wrong.
@@ -574,6 +576,7 @@ impl RefusalCause {
             | Self::NotShareable
             | Self::NoHostMemory
             | Self::SpaceInUse
+            | Self::KeepsNoSpace
             | Self::BeyondMemory
             | Self::NoMemoryOfIts
             | Self::NoAddressSpace

@@ -162,6 +162,10 @@ pub(super) fn map_dma(
     let client = owned(call, get(H_CLIENT, bytes)?)?;
     check_file(call, asked.session, client)?;
     let flags = get(FLAGS, bytes)?;
+    if flags & nvos::MAP_REUSES_ADDRESSES != 0 {
+        let status = NvStatus::NV_ERR_INVALID_ARGUMENT;
+        return Err(Stop::refused(status, Reason::Parameters));
+    }
     let map = RmMap {
         client,
         device: ObjectHandle(get(H_DEVICE, bytes)?),

@@ -3,16 +3,17 @@
 
 use crate::{
     nvidia::{
-        class::Kind,
         handle::{
             ClientHandle,
             ObjectHandle, //
-        },
-        params::DEFAULT_TIMESLICE_US, //
+        }, //
     },
     policy::{
         accounting::{
-            objects::Likeness,
+            objects::{
+                check_copy,
+                Likeness, //
+            },
             Accounting, //
         },
         descriptor::Export,
@@ -25,7 +26,6 @@ use crate::{
             Ticket, //
         },
         file_costs::places,
-        forest::is_scheduled,
         ids::ShareId,
         records::RecordId, //
     },
@@ -53,10 +53,7 @@ impl Accounting {
                 continue;
             }
             let place = place.ok_or(RefusalCause::NoPlace)?;
-            let kind = self.forest.named(client, object)?.object.kind;
-            if matches!(kind, Kind::Root | Kind::Device | Kind::Subdevice) {
-                return Err(RefusalCause::NotCopyable);
-            }
+            check_copy(self.forest.named(client, object)?.object.kind)?;
             if self.exports.find(file, place).is_some() {
                 return Err(RefusalCause::PlaceTaken);
             }
@@ -187,10 +184,6 @@ impl Accounting {
             };
             // Room was made in the ticket.
             ticket.exports.push(record)?;
-            if is_scheduled(kind) {
-                // The importer may put it on the runlist.
-                self.forest.begin_schedule(id)?;
-            }
             if let Some(name) = self.forest.hold_name(id) {
                 ticket.names.push(name)?;
             }
@@ -236,7 +229,8 @@ impl Accounting {
         let likeness = Likeness {
             class: from.class,
             kind: from.kind,
-            asked: DEFAULT_TIMESLICE_US,
+            // A doorbell may be one through BAR1.
+            asked: 1,
             size: from.size,
             page: from.page,
             share: from.share,

@@ -26,7 +26,6 @@ use crate::{
             RefusalCause,
             Ticket, //
         },
-        forest::is_scheduled,
         ids::{
             FileId,
             GpuId,
@@ -63,6 +62,15 @@ pub(super) struct Likeness {
     pub(super) share: Option<ShareId>,
     /// The original's hold on what both cost.
     pub(super) hold: Option<RecordId>,
+}
+
+/// Whether objects of this kind may be duplicated, or put behind a descriptor, which is the same.
+pub(super) fn check_copy(kind: Kind) -> Result<(), RefusalCause> {
+    match kind {
+        kind if kind.is_copyable() => Ok(()),
+        Kind::ChannelGroup | Kind::ContextShare => Err(RefusalCause::KeepsNoSpace),
+        _ => Err(RefusalCause::NotCopyable),
+    }
 }
 
 impl Accounting {
@@ -133,9 +141,7 @@ impl Accounting {
         forest.owner(client)?;
         let source = forest.named(source_client, source_object)?;
         let from = source.object;
-        if matches!(from.kind, Kind::Root | Kind::Device | Kind::Subdevice) {
-            return Err(RefusalCause::NotCopyable);
-        }
+        check_copy(from.kind)?;
         let likeness = Likeness {
             class: from.class,
             kind: from.kind,
@@ -214,14 +220,10 @@ impl Accounting {
         // A file that shows the original does not show the copy.
         match likeness.kind {
             kind if has_size(kind) => object.set_size(likeness.size),
-            Kind::PeerMemory | Kind::SemaphoreSurface | Kind::SharedData => {}
-            Kind::Profiler => {}
+            Kind::SemaphoreSurface | Kind::SharedData => {}
             _ => object.ask(likeness.asked),
         }
         object.page = likeness.page;
-        if is_scheduled(likeness.kind) {
-            self.begin_channel_copy(&mut object, named[0])?;
-        }
         self.forest.reserve_for(likeness.kind)?;
         object.hold = self.accounts.share(likeness.hold, process)?;
         self.plant(object, root, parent, [named[0], named[1], None])

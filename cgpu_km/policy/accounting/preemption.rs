@@ -19,10 +19,7 @@ use crate::{
         },
         forest::is_scheduled,
         ids::ShareId,
-        object::{
-            Object,
-            Preemption, //
-        },
+        object::Preemption,
         records::RecordId, //
     }, //
 };
@@ -71,22 +68,6 @@ impl Accounting {
         let capabilities = self.capabilities(ledger.map(|ledger| ledger.gpu()));
         self.forest
             .begin_graphics(channel, capabilities.meets(GRAPHICS))
-    }
-
-    /// A copy of a channel or of a group of channels is about to be asked for. It has the same
-    /// context, which goes onto the runlist by either name.
-    ///
-    /// `hold` is the original's hold on what both cost. The driver copies a group to another GPU as
-    /// well (`kchangrpapiCopyConstruct_IMPL()` in kernel_channel_group_api.c), where its channels
-    /// would take memory of the first. Nothing needs that.
-    pub(super) fn begin_channel_copy(
-        &mut self,
-        copy: &mut Object,
-        source: Option<RecordId>,
-    ) -> Result<(), RefusalCause> {
-        copy.preemption = Preemption::AsMadeRuns;
-        // An object from a descriptor was counted as running when it was put there.
-        source.map_or(Ok(()), |source| self.forest.begin_schedule(source))
     }
 
     /// The call of a ticket is over: a mode that was not set by now is not.

@@ -82,7 +82,8 @@ impl Accounting {
             Some(kind) if !kind.is_memory() => return Err(RefusalCause::NoMemoryOfIts),
             _ => {}
         }
-        self.on_one_gpu(client, map.device, map.range)?;
+        let (device, range) = self.on_one_gpu(client, map.device, map.range)?;
+        self.check_device(device, range)?;
         let (device, memory) = self.reachable(client, map.device, map.memory)?;
         let range = self.forest.named(client, map.range)?;
         if range.object.kind != Kind::VirtualMemory {
@@ -116,6 +117,20 @@ impl Accounting {
             mapping,
             length,
         })
+    }
+
+    /// Whether a call names the device of a range.
+    ///
+    /// A range that names no address space is in that of its device. The driver looks for it by the
+    /// call's device (`virtmemMapTo_IMPL()`, virtual_mem.c), and from 580 on a client may have two
+    /// devices of one GPU. What is mapped by one and unmapped by the other stays in the GPU's page
+    /// tables when its memory is freed.
+    fn check_device(&self, device: RecordId, range: RecordId) -> Result<(), RefusalCause> {
+        if self.forest.are_of_one_device(device, range) {
+            Ok(())
+        } else {
+            Err(RefusalCause::OtherGpu)
+        }
     }
 
     /// Counts a mapping and what it takes.
@@ -178,7 +193,8 @@ impl Accounting {
     /// As for [`Accounting::begin_named_map`]; a part is to be unmapped and something else is being
     /// mapped or unmapped, or the other way round; there are too many objects for what is cut.
     pub fn begin_rm_unmap(&mut self, unmap: &RmUnmap) -> Result<RangeUnmapTicket, RefusalCause> {
-        let (by, range) = self.reachable(unmap.client, unmap.device, unmap.range)?;
+        let (by, range) = self.on_one_gpu(unmap.client, unmap.device, unmap.range)?;
+        self.check_device(by, range)?;
         let what = match unmap.length {
             0 => RangeUse::Whole,
             _ => RangeUse::Part,

@@ -286,6 +286,8 @@ fn memory_freed_during_duplication_stays_charged() {
 fn refusals_are_those_of_the_driver() {
     let mut accounting = accounting(MIB);
     accounting.child(DEVICE, object(3)).unwrap();
+    let memory = memory_request(CLIENT, DEVICE, object(5), 1);
+    accounting.alloc(&memory).unwrap();
     let stranger = ClientHandle(0xc1d0_0001);
     let cases = [
         (request(stranger, DEVICE, object(4)), INVALID_OBJECT_HANDLE),
@@ -314,12 +316,13 @@ fn refusals_are_those_of_the_driver() {
     };
     assert_eq!(status(accounting.alloc(&client)), INSERT_DUPLICATE_NAME);
     let dups = [
-        ((stranger, DEVICE, CLIENT, object(3)), INVALID_OBJECT_HANDLE),
-        ((CLIENT, DEVICE, stranger, object(3)), INVALID_OBJECT_HANDLE),
-        ((CLIENT, object(99), CLIENT, object(3)), OBJECT_NOT_FOUND),
+        ((stranger, DEVICE, CLIENT, object(5)), INVALID_OBJECT_HANDLE),
+        ((CLIENT, DEVICE, stranger, object(5)), INVALID_OBJECT_HANDLE),
+        ((CLIENT, object(99), CLIENT, object(5)), OBJECT_NOT_FOUND),
         ((CLIENT, DEVICE, CLIENT, object(99)), OBJECT_NOT_FOUND),
         ((CLIENT, DEVICE, CLIENT, object(CLIENT.0)), INVALID_ARGUMENT),
         ((CLIENT, DEVICE, CLIENT, DEVICE), INVALID_ARGUMENT),
+        ((CLIENT, DEVICE, CLIENT, object(3)), INVALID_ARGUMENT),
     ];
     for ((client, parent, source_client, source), expected) in dups {
         let result = accounting.dup(client, parent, object(4), source_client, source);
@@ -351,7 +354,8 @@ fn a_handle_in_flight_is_taken() {
 #[test]
 fn handles_of_the_driver_are_no_programs() {
     let mut accounting = accounting(MIB);
-    accounting.child(DEVICE, object(7)).unwrap();
+    let memory = memory_request(CLIENT, DEVICE, object(7), 100);
+    accounting.alloc(&memory).unwrap();
     for handle in [0xcaf0_0000, 0xcaf0_0001, 0xcaf7_ffff].map(object) {
         let of_driver = Some(RefusalCause::HandleOfDriver);
         let made = memory_request(CLIENT, DEVICE, handle, 100);

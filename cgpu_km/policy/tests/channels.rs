@@ -492,32 +492,6 @@ fn refused_channel_leaves_memory_in_its_group() {
 }
 
 #[test]
-fn copied_group_keeps_pool_and_id() {
-    let mut accounting = accounting();
-    accounting.alloc(&group(COMPUTE)).unwrap();
-    accounting.alloc(&channel(GROUP, 1, 0)).unwrap();
-    let copy = ObjectHandle(0x40);
-    let ticket = accounting.begin_dup(CLIENT, DEVICE, copy, CLIENT, GROUP);
-    accounting.end_dup(ticket.unwrap(), Some(copy));
-    accounting.free(CLIENT, GROUP);
-    let all = ANY_CONTEXT + CONTEXT + CHANNEL;
-    assert_eq!(
-        (overhead(&accounting), share_of(&accounting).channels),
-        (all, 1)
-    );
-    // And channels can be made in it.
-    changes(&mut accounting);
-    accounting.alloc(&channel(copy, 2, 0)).unwrap();
-    assert_eq!(changes(&mut accounting), [(2, made(copy.0, true))]);
-    assert_eq!(overhead(&accounting), all);
-    accounting.free(CLIENT, copy);
-    assert_eq!(
-        (overhead(&accounting), share_of(&accounting).channels),
-        (0, 0)
-    );
-}
-
-#[test]
 fn channels_beyond_the_limit_get_driver_statuses() {
     let mut accounting = accounting();
     accounting.set_channel_limit(GPU, 2).unwrap();
@@ -586,21 +560,32 @@ fn turing_compute_is_compute_whatever_is_asked() {
     );
 }
 
+/// A copy has the original's address space by a bare pointer, and that of a share its group.
 #[test]
-fn a_group_is_not_copied_to_another_gpu() {
-    const OTHER: GpuId = GpuId(7);
+fn groups_and_their_shares_are_not_copied() {
     let mut accounting = accounting();
-    accounting.add_share(OTHER, u64::MAX).unwrap();
-    let [there, group, copy] = [
-        object(0x5c00_0077),
-        object(0x5c00_0078),
-        object(0x5c00_0079),
-    ];
-    accounting.device(CLIENT, there, OTHER).unwrap();
-    accounting.context(group).unwrap();
-    let refused = accounting.dup(CLIENT, there, copy, CLIENT, group);
-    assert_eq!(refused, Err(RefusalCause::OtherGpu));
-    accounting.dup(CLIENT, DEVICE, copy, CLIENT, group).unwrap();
+    accounting.alloc(&group(COMPUTE)).unwrap();
+    let [share, other, copy] = [object(0x40), object(0x41), object(0x42)];
+    let made = Alloc {
+        class: ClassId(0x9067),
+        kind: Kind::ContextShare,
+        ..request(CLIENT, GROUP, share)
+    };
+    accounting.alloc(&made).unwrap();
+    accounting.context(other).unwrap();
+    for (parent, source) in [(DEVICE, GROUP), (GROUP, share), (other, share)] {
+        let copied = accounting.dup(CLIENT, parent, copy, CLIENT, source);
+        assert_eq!(copied, Err(RefusalCause::KeepsNoSpace));
+        let export = DescriptorPlaces {
+            file: FileId(40),
+            first: 0,
+            client: CLIENT,
+            objects: &[source],
+            made: 1,
+        };
+        let exported = accounting.begin_export(&export).err();
+        assert_eq!(exported, Some(RefusalCause::KeepsNoSpace));
+    }
 }
 
 #[test]

@@ -93,7 +93,12 @@ fn share_is_in_use_while_files_have_objects() {
     for asked in [true, false] {
         let mut accounting = shared();
         accounting.free(CLIENT, MEMORY);
-        accounting.child(DEVICE, costless).unwrap();
+        let space = Alloc {
+            class: ClassId(0x90f1),
+            kind: Kind::VaSpace,
+            ..request(CLIENT, DEVICE, costless)
+        };
+        accounting.alloc(&space).unwrap();
         let ticket = accounting.begin_export(&places(CLIENT, 0, &[costless]));
         accounting.end_export(ticket.unwrap(), asked);
         accounting.close_file(FILE);
@@ -232,52 +237,6 @@ fn foreign_and_uncopyable_objects_are_not_exported() {
     }
     accounting.free(CLIENT, MEMORY);
     assert_eq!(accounting.used(GPU), 0);
-}
-
-#[test]
-fn an_exported_channel_group_keeps_its_context_charged() {
-    let mut accounting = shared();
-    let group = object(9);
-    accounting.context(group).unwrap();
-    let overhead = accounting.share(GPU).unwrap().overhead;
-    assert!(overhead > 0);
-    accounting.export(0, &[group]).unwrap();
-    accounting.free(CLIENT, group);
-    assert_eq!(accounting.share(GPU).unwrap().overhead, overhead);
-    accounting.close_file(HOLDER);
-    assert_eq!(accounting.share(GPU).unwrap().overhead, 0);
-}
-
-#[test]
-fn an_exported_group_stays_on_its_gpu() {
-    const OTHER: GpuId = GpuId(7);
-    let mut accounting = shared();
-    let [group, there] = [object(9), object(10)];
-    accounting.context(group).unwrap();
-    accounting.export(0, &[group]).unwrap();
-    accounting.add_share(OTHER, u64::MAX).unwrap();
-    accounting.device(READER, there, OTHER).unwrap();
-    let refused = accounting.begin_import(&places(READER, 0, &[COPY]), there);
-    assert_eq!(refused.unwrap_err(), RefusalCause::OtherGpu);
-    assert_eq!(accounting.import(0, &[COPY]), Ok(1));
-}
-
-#[test]
-fn channel_takes_its_imported_groups_engine() {
-    let mut accounting = shared();
-    let group = object(9);
-    accounting.context(group).unwrap();
-    accounting.export(0, &[group]).unwrap();
-    assert_eq!(accounting.import(0, &[COPY]), Ok(1));
-    let request = channel_request(READER, COPY, object(11), COPIES);
-    accounting.alloc(&request).unwrap();
-    let change = accounting.take_channel_change().unwrap();
-    let made = ChannelEvent::Made {
-        group: COPY,
-        compute: true,
-        process: READER_PROCESS,
-    };
-    assert_eq!(change.what, made);
 }
 
 fn counted(accounting: &Accounting, gpu: GpuId, what: Limited) -> u64 {

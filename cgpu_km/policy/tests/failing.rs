@@ -60,7 +60,7 @@ fn event_without_memory_changes_nothing() {
                 }
             }
         });
-        let objects = [object(7), object(9)];
+        let objects = [object(7), object(7)];
         let places = DescriptorPlaces {
             file: FileId(1000 + u64::from(number)),
             first: 1,

@@ -65,6 +65,34 @@ fn unmap(accounting: &mut Accounting, base: u64, length: u64) {
     accounting.end_rm_unmap(ticket, true);
 }
 
+/// A range that names no address space is in that of its device, and the driver looks in that of
+/// the device that a call names.
+#[test]
+fn ranges_are_mapped_by_their_own_device() {
+    const SECOND: ObjectHandle = ObjectHandle(0x43);
+    let mut accounting = with_range();
+    accounting.device(CLIENT, SECOND, GPU).unwrap();
+    let other_gpu = Some(RefusalCause::OtherGpu);
+    let by_second = RmMap {
+        device: SECOND,
+        ..mapped(PAGE)
+    };
+    assert_eq!(accounting.begin_rm_map(&by_second).err(), other_gpu);
+    for device in [DEVICE, SUBDEVICE] {
+        let by_own = RmMap {
+            device,
+            ..mapped(PAGE)
+        };
+        let ticket = accounting.begin_rm_map(&by_own).unwrap();
+        accounting.end_rm_map(ticket, None);
+    }
+    let by_second = RmUnmap {
+        device: SECOND,
+        ..unmapped(0, 0)
+    };
+    assert_eq!(accounting.begin_rm_unmap(&by_second).err(), other_gpu);
+}
+
 /// The driver's list of the mappings of a range: the first address, the one behind the last one,
 /// and which device (`serverInterUnmapInternal()`, rs_server.c).
 #[derive(Debug, Default)]

@@ -303,6 +303,22 @@ fn gpu_mapping_takes_graphics_or_video() {
     }
 }
 
+/// NVOS46_FLAGS_DMA_UNICAST_REUSE_ALLOC.
+const REUSED: u32 = 1 << 29;
+
+#[test]
+fn addresses_that_are_taken_are_not_mapped_again() {
+    for (code, size) in [(NV_ESC_RM_MAP_MEMORY_DMA, 64), (0xc038_4657, 56)] {
+        let mut program = with(GRAPHICS);
+        let named = [(0, CLIENT), (4, DEVICE), (8, RANGE), (12, MAPPED)];
+        let outer = words(size, &[&named[..], &[(32, REUSED)]].concat());
+        program.seen.clear();
+        let status = program.call(&CONTROL, code, &outer, size - 8);
+        assert_eq!(status, NvStatus::NV_ERR_INVALID_ARGUMENT.0);
+        assert!(program.seen.is_empty(), "the driver was asked");
+    }
+}
+
 #[test]
 fn the_gpu_forgets_at_once_what_is_unmapped() {
     for (code, size, at, defer) in [
@@ -321,11 +337,11 @@ fn the_gpu_forgets_at_once_what_is_unmapped() {
                 (4, DEVICE),
                 (8, RANGE),
                 (12, MAPPED),
-                (at, u32::MAX),
+                (at, !REUSED),
             ],
         );
         assert_eq!(program.try_call(&CONTROL, code, &outer), Ok(0));
-        assert_eq!(get32(&program.seen[0].parts[0], at), !defer);
+        assert_eq!(get32(&program.seen[0].parts[0], at), !REUSED & !defer);
         assert_eq!(program.at(OUTER), outer, "the program finds it as it was");
     }
 }

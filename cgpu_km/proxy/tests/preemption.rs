@@ -2,18 +2,12 @@
 //! Compute work can be taken off the GPU at any instruction, whatever the program asks for.
 
 use super::*;
-use crate::{
-    nvidia::{
-        capability::{
-            COMPUTE,
-            GRAPHICS, //
-        },
-        handle::{
-            ClassId,
-            ObjectHandle, //
-        }, //
+use crate::nvidia::{
+    capability::{
+        COMPUTE,
+        GRAPHICS, //
     },
-    policy::DescriptorPlaces, //
+    handle::ClassId, //
 };
 
 const GROUP: u32 = 0x5c00_0020;
@@ -186,39 +180,4 @@ fn unsettable_mode_fails_for_programs_fault_alone() {
     let refused = NvStatus::NV_ERR_INVALID_STATE.0;
     assert_eq!(add_object(&mut program, CHANNEL, OBJECT), refused);
     assert!(program.seen.is_empty(), "the driver was asked");
-}
-
-#[test]
-fn copied_group_is_scheduled_by_either_name() {
-    const COPY: u32 = 0x5c00_0030;
-    let mut program = with_channel();
-    let client = ClientHandle(CLIENT);
-    let [device, group, copy] = [DEVICE, GROUP, COPY].map(ObjectHandle);
-    let ticket = program
-        .accounting
-        .begin_dup(client, device, copy, client, group);
-    program
-        .accounting
-        .end_dup(ticket.expect("a copy"), Some(copy));
-    add_channel(&mut program, COPY, CHANNEL + 0x100);
-    for channel in [CHANNEL, CHANNEL + 0x100] {
-        let refused = NvStatus::NV_ERR_INVALID_STATE.0;
-        assert_eq!(add_object(&mut program, channel, OBJECT), refused);
-    }
-}
-
-#[test]
-fn an_exported_group_counts_as_one_that_runs() {
-    let mut program = with_channel();
-    let export = DescriptorPlaces {
-        file: FileId(40),
-        first: 0,
-        client: ClientHandle(CLIENT),
-        objects: &[ObjectHandle(GROUP)],
-        made: 1,
-    };
-    let ticket = program.accounting.begin_export(&export).expect("exported");
-    program.accounting.end_export(ticket, true);
-    let refused = NvStatus::NV_ERR_INVALID_STATE.0;
-    assert_eq!(add_object(&mut program, CHANNEL, OBJECT), refused);
 }

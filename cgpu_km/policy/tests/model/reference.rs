@@ -297,7 +297,7 @@ impl Reference {
         let from = self.find(source);
         let from = from.ok_or(NvStatus::NV_ERR_OBJECT_NOT_FOUND)?;
         let from = self.objects[&from].clone();
-        if matches!(from.kind, Kind::Root | Kind::Device) {
+        if !from.kind.is_copyable() {
             return Err(NvStatus::NV_ERR_INVALID_ARGUMENT);
         }
         let below = self.find((client, parent));

@@ -24,6 +24,8 @@ attacks! {
         Passes, Gpu, stale_translation;
     "freed memory that the GPU still reads (ACCESS_READ_ONLY)": "rs_client.c:_unmapInterMapping",
         Passes, Gpu, read_only;
+    "addresses of others freed by a mapping (DMA_UNICAST_REUSE_ALLOC)": "virt_mem_allocator_gm107.c:dmaAllocMapping_GM107",
+        Passes, Told, addresses_again;
     "host crash: an encoder's session outlives its memory (NVENC_SW_SESSION)": "nvencsession.c:nvencsessionDestruct_IMPL",
         Passes, Gpu, encoder_session;
     "host crash: peer memory registered for itself (REGISTER_VA_SPACE)": "third_party_p2p.c:CliAddThirdPartyP2PVASpace",
@@ -124,6 +126,15 @@ fn read_only(a: &Attacker) -> Verdict {
     // NVOS46_FLAGS_ACCESS_READ_ONLY.
     a.map_dma((OWN, OWN + 1), 2 * MIB, 1)?;
     told(a.client.free(OWN))
+}
+
+/// Maps into addresses that are taken. (If something is mapped there, the driver frees them, and
+/// what was there stays in the GPU's page tables.)
+fn addresses_again(a: &Attacker) -> Verdict {
+    const REUSE_ALLOC: u32 = 1 << 29;
+    a.memory(OWN, 2 * MIB)?;
+    addresses(a, OWN + 1)?;
+    a.map_dma((OWN, OWN + 1), 2 * MIB, REUSE_ALLOC).map(drop)
 }
 
 /// The session has its memory by a pointer, which is used when it ends.

@@ -4,25 +4,17 @@
 use super::{
     attack::Own,
     rest::alone,
-    scene::{clean_up, gpus, Place, GPU, LIMIT, MIB, OWN},
+    scene::{clean_up, gpus, Place, GPU, LIMIT, OWN},
     stale::client_on,
 };
 use crate::{
     bytes::put_u32,
     guest::{
-        instance::Instance,
-        process::spawn,
         rm,
-        suite::{
-            doorbell::{put, wait_for},
-            turns::PolicySet,
-        },
         tools::{at, control, open_node, second_gpu},
-        work::{Account, Work, GROUP},
     },
-    standin, sys,
+    sys,
 };
-use cgpu_uapi::Policy;
 
 pub(super) const ATTACKS: &[Own] = &[
     Own {
@@ -31,14 +23,19 @@ pub(super) const ATTACKS: &[Own] = &[
         run: on_another_gpu,
     },
     Own {
-        name: "channel group copied to run beyond its part (RM_DUP_OBJECT)",
+        name: "channel group copied to outlive its address space (RM_DUP_OBJECT)",
         function: "kernel_channel_group_api.c:kchangrpapiCopyConstruct_IMPL",
-        run: || beyond_the_part(copied),
+        run: || refused_alone(copy_group),
     },
     Own {
-        name: "channel group from a descriptor beyond its part (OS_UNIX_IMPORT_OBJECT_FROM_FD)",
+        name: "channel group from a descriptor (OS_UNIX_IMPORT_OBJECT_FROM_FD)",
         function: "rmobjexportimport.c:RmImportObject",
-        run: || beyond_the_part(from_descriptor),
+        run: || refused_alone(export_group),
+    },
+    Own {
+        name: "context share copied below another group (RM_DUP_OBJECT)",
+        function: "kernel_ctxshare.c:kctxshareapiCopyConstruct_IMPL",
+        run: || refused_alone(copy_share),
     },
     Own {
         name: "a context share of the driver's own replaced",
@@ -53,6 +50,8 @@ const DEVICE_THERE: u32 = OWN + 1;
 const COPY: u32 = OWN + 2;
 /// A channel in the copy.
 const CHANNEL: u32 = OWN + 3;
+/// NV2080_ENGINE_TYPE_COPY2.
+const COPIES: u32 = 11;
 /// FERMI_CONTEXT_SHARE_A.
 const CONTEXT_SHARE: u32 = 0x9067;
 /// The first handles that the driver gives to objects of its own (`RS_UNIQUE_HANDLE_BASE`).
@@ -77,8 +76,7 @@ fn import_there(place: Place, other: u32) -> Result<Result<u32, rm::Failure>, St
     group(&client)?;
     let file = open_node(&folder, "nvidiactl")?;
     let put = rm::export(&client, GROUP_HERE, file);
-    put.map_err(|e| format!("the group's export: {e}"))?;
-    let taken = rm::import_below(&client, DEVICE_THERE, COPY, file);
+    let taken = put.and_then(|()| rm::import_below(&client, DEVICE_THERE, COPY, file));
     // The copy first: the last one to go is the one on the group's own GPU.
     if taken.is_ok() {
         client.free(COPY).map_err(|e| format!("RM_FREE: {e}"))?;
@@ -129,7 +127,7 @@ fn taken(client: &rm::Client, group: u32) -> Result<Vec<u32>, rm::Failure> {
 fn replace_share(client: &rm::Client) -> Result<usize, rm::Failure> {
     const OTHER: u32 = OWN + 4;
     for group in [GROUP_HERE, OTHER] {
-        client.channel_group(group, rm::COMPUTE)?;
+        client.channel_group(group, COPIES)?;
     }
     let before = taken(client, OTHER)?;
     client.channel(GROUP_HERE, OWN + 5)?;
@@ -144,98 +142,75 @@ fn replace_share(client: &rm::Client) -> Result<usize, rm::Failure> {
 }
 
 fn share_of_the_driver() -> Result<String, String> {
-    let replaced = |place: Place| {
-        let client = client_on(&place.folder("attacker"), GPU)?;
-        let replaced = replace_share(&client);
+    refused_alone(|_, client| match replace_share(client)? {
+        0 => Err(rm::Failure::Status(0)),
+        _ => Ok(()),
+    })
+}
+
+/// Copies a group, and makes a channel in the copy. (If the copy is another client's, the address
+/// space can go before it; what the next channel does then would end the machine.)
+fn copy_group(_: &str, client: &rm::Client) -> Result<(), rm::Failure> {
+    let name = client.handle;
+    client.channel_group(GROUP_HERE, COPIES)?;
+    rm::dup(
+        client.ctl,
+        name,
+        rm::DEVICE_HANDLE,
+        COPY,
+        (name, GROUP_HERE),
+    )?;
+    client.channel(COPY, CHANNEL)
+}
+
+/// The same by way of a descriptor.
+fn export_group(folder: &str, client: &rm::Client) -> Result<(), rm::Failure> {
+    client.channel_group(GROUP_HERE, COPIES)?;
+    let file = open_node(folder, "nvidiactl").map_err(|_| rm::Failure::Status(0))?;
+    let exported = rm::export(client, GROUP_HERE, file).and_then(|()| {
+        rm::import(client, COPY, file)?;
+        client.channel(COPY, CHANNEL)
+    });
+    let _ = sys::close(file);
+    exported
+}
+
+/// Copies a group's share below another group. (If the first group is freed then, the driver goes
+/// on using it when the copy is.)
+fn copy_share(_: &str, client: &rm::Client) -> Result<(), rm::Failure> {
+    const OTHER: u32 = OWN + 4;
+    const SHARE: u32 = OWN + 5;
+    for group in [GROUP_HERE, OTHER] {
+        client.channel_group(group, COPIES)?;
+    }
+    client.alloc(GROUP_HERE, SHARE, CONTEXT_SHARE, &mut [0; 12])?;
+    let name = client.handle;
+    rm::dup(client.ctl, name, OTHER, COPY, (name, SHARE))?;
+    // In the order in which nothing is used that is gone.
+    client.free(COPY)
+}
+
+/// Works on the driver's own nodes, and is refused through an instance.
+fn refused_alone(
+    attack: impl Fn(&str, &rm::Client) -> Result<(), rm::Failure>,
+) -> Result<String, String> {
+    let made = |place: Place| {
+        let folder = place.folder("attacker");
+        let client = client_on(&folder, GPU)?;
+        let made = attack(&folder, &client);
         client.close();
-        Ok(replaced)
+        Ok(made)
     };
     let control = control()?;
-    let direct = alone(|| replaced(Place::Driver))?;
-    match direct {
-        Ok(0) => return Err("the driver has made no share".to_owned()),
-        Ok(_) => clean_up(&control),
-        Err(how) => return Err(format!("does not work on the driver: {how}")),
-    }
-    let made = control.create("attacker", GPU, LIMIT / 2, 1);
-    made.map_err(|errno| format!("create: errno {errno}"))?;
-    let through = replaced(Place::Instance);
+    let direct = alone(|| made(Place::Driver))?;
+    direct.map_err(|how| format!("does not work on the driver: {how}"))?;
+    clean_up(&control);
+    let created = control.create("attacker", GPU, LIMIT / 2, 1);
+    created.map_err(|errno| format!("create: errno {errno}"))?;
+    let through = made(Place::Instance);
     clean_up(&control);
     match through? {
         Err(how) => Ok(format!("works directly; refused: {how}")),
-        Ok(_) => Err("a channel has another group's share".to_owned()),
+        Ok(()) => Err("works through an instance".to_owned()),
     }
-}
-
-/// Makes a copy of a group, on the nodes of a folder.
-type Copy = fn(&str, &rm::Client, u32) -> Result<(), String>;
-
-fn copied(_: &str, client: &rm::Client, group: u32) -> Result<(), String> {
-    let name = client.handle;
-    let copied = rm::dup(client.ctl, name, rm::DEVICE_HANDLE, COPY, (name, group));
-    copied.map(drop).map_err(|e| format!("RM_DUP_OBJECT: {e}"))
-}
-
-fn from_descriptor(folder: &str, client: &rm::Client, group: u32) -> Result<(), String> {
-    let file = open_node(folder, "nvidiactl")?;
-    at("the group's export", rm::export(client, group, file))?;
-    at("the group's import", rm::import(client, COPY, file))?;
-    sys::close(file).map_err(|errno| format!("close: errno {errno}"))
-}
-
-/// Copies a group and makes a channel in the copy.
-fn channel_in_copy(
-    copy: Copy,
-    folder: &str,
-    client: &rm::Client,
-    group: u32,
-) -> Result<(), String> {
-    copy(folder, client, group)?;
-    at("channel in the copy", client.channel(COPY, CHANNEL))
-}
-
-/// Directly: the GPU has the channel, and nobody switches it off.
-fn runs_directly(copy: Copy) -> Result<(), String> {
-    let folder = Place::Driver.folder("attacker");
-    let client = rm::Client::open(&folder, GPU, gpus()?.instance);
-    let client = client.map_err(|e| format!("client: {e}"))?;
-    group(&client)?;
-    channel_in_copy(copy, &folder, &client, GROUP_HERE)?;
-    let account = Account::of(client.handle)?;
-    client.close();
-    match (account.channels, account.off) {
-        (1, 0) => Ok(()),
-        _ => Err(format!("does not work on the driver: {account:?}")),
-    }
-}
-
-/// Under a cap, a program that always has work is switched off with all of its channels.
-fn switched_off(copy: Copy) -> Result<(), String> {
-    let instance = Instance::new("attacker", 256 * MIB)?;
-    put("attacker/weight", "30")?;
-    let work = Work::new(&instance)?;
-    let folder = Place::Instance.folder("attacker");
-    channel_in_copy(copy, &folder, &work.client, GROUP)?;
-    let policy = PolicySet::set(Policy::Fixed)?;
-    let child = spawn(|| {
-        while work.launch(1_000_000, 1, 4).is_ok() {}
-        1
-    });
-    let child = child.map_err(|errno| format!("fork: errno {errno}"))?;
-    let seen = wait_for("both channels are off", || {
-        let account = work.account()?;
-        Ok((account.channels, account.off) == (2, 2))
-    });
-    drop(policy);
-    sys::kill(child, libc::SIGKILL).map_err(|errno| format!("kill: errno {errno}"))?;
-    sys::wait(child).map_err(|errno| format!("wait: errno {errno}"))?;
-    work.close()?;
-    seen
-}
-
-fn beyond_the_part(copy: Copy) -> Result<String, String> {
-    standin::needed("what runs on the GPU is seen from below alone")?;
-    runs_directly(copy)?;
-    switched_off(copy)?;
-    Ok("switched off with the others".to_owned())
 }
