@@ -39,6 +39,8 @@ pub const HEAP_FREE: u32 = 0x16;
 pub const ENGINE_EVENT: u32 = 0x3800_000C;
 /// NV_ERR_NO_MEMORY.
 pub const NO_MEMORY: u32 = 0x51;
+/// NV_ERR_OBJECT_NOT_FOUND.
+pub const NOT_FOUND: u32 = 0x57;
 
 /// The request code of an escape.
 pub const fn request(nr: u32, size: u32) -> u32 {

@@ -40,7 +40,7 @@ pub(super) const ATTACKS: &[Own] = &[
     Own {
         name: "a context share of the driver's own replaced",
         function: "kernel_channel_group_api.c:kchangrpapiSetLegacyMode_IMPL",
-        run: share_of_the_driver,
+        run: || refused_alone(replace_share),
     },
 ];
 
@@ -123,29 +123,21 @@ fn taken(client: &rm::Client, group: u32) -> Result<Vec<u32>, rm::Failure> {
 /// A channel that names no context share gets one of the driver's own, in the program's client and
 /// below the channel's group. The program frees it, and a share of another group takes its handle,
 /// by which the driver goes on finding it. (If that group is of another GPU, the next channel's
-/// objects follow a null pointer; to show that would end the machine.) How many were replaced.
-fn replace_share(client: &rm::Client) -> Result<usize, rm::Failure> {
+/// objects follow a null pointer; to show that would end the machine.)
+fn replace_share(_: &str, client: &rm::Client) -> Result<(), rm::Failure> {
     const OTHER: u32 = OWN + 4;
     for group in [GROUP_HERE, OTHER] {
         client.channel_group(group, COPIES)?;
     }
     let before = taken(client, OTHER)?;
     client.channel(GROUP_HERE, OWN + 5)?;
-    let mut made = taken(client, OTHER)?;
-    made.retain(|share| !before.contains(share));
-    for share in &made {
-        client.free(*share)?;
-        client.alloc(OTHER, *share, CONTEXT_SHARE, &mut [0; 12])?;
-    }
-    client.channel(GROUP_HERE, CHANNEL)?;
-    Ok(made.len())
-}
-
-fn share_of_the_driver() -> Result<String, String> {
-    refused_alone(|_, client| match replace_share(client)? {
-        0 => Err(rm::Failure::Status(0)),
-        _ => Ok(()),
-    })
+    let made = taken(client, OTHER)?;
+    let made = made.into_iter().find(|share| !before.contains(share));
+    let share = made.ok_or(rm::Failure::Status(rm::NOT_FOUND))?;
+    // The first one is that of channels that ask for no thread.
+    client.free(share)?;
+    client.alloc(OTHER, share, CONTEXT_SHARE, &mut [0; 12])?;
+    client.channel(GROUP_HERE, CHANNEL)
 }
 
 /// Copies a group, and makes a channel in the copy. (If the copy is another client's, the address
