@@ -24,6 +24,11 @@ options=()
 while IFS= read -r line; do
 	options+=("--aptopt=$line")
 done < <(apt-config dump | grep -E '^Acquire::(http|https)::(Proxy|CaInfo)' | grep -v '""' || :)
+if [ ! -x /usr/bin/mmdebstrap ]; then
+	step "installing mmdebstrap"
+	log "$work/apt.log" apt-get update
+	log "$work/apt.log" apt-get install -y --no-install-recommends mmdebstrap
+fi
 step "Debian 12 folder with DKMS and the headers of $release (about 60 s)"
 log "$work/mmdebstrap.log" mmdebstrap --mode=root --variant=minbase \
 	--aptopt='APT::Install-Recommends "false"' "${options[@]}" \
