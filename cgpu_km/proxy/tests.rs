@@ -59,6 +59,7 @@ mod storm;
 mod tools;
 
 const GPU: GpuId = GpuId(1);
+const OTHER_GPU: GpuId = GpuId(GPU.0 + 1);
 /// The id of [`GPU`], in the middle of its host's.
 const OWN: u32 = 0x2900;
 const UUID: [u8; 16] = *b"GPU-under-test-1";

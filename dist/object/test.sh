@@ -6,6 +6,8 @@
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../../tests/vm/lib.sh
 . "$(dirname "$0")/../../tests/vm/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=../../tests/vm/find-kernel.sh
+. "$(dirname "$0")/../../tests/vm/find-kernel.sh"
 
 here=$CGPU_TREE/dist/object
 mkdir -p "$CGPU_CACHE"
@@ -21,12 +23,10 @@ diff -r "$made" "$elsewhere" || die "a tree at another place makes another objec
 ok "a tree at another place makes the same object"
 
 # A comment in a header is another version of what Rust and C agree on (abi.mk).
-root=$("$CGPU_TREE/tests/vm/kernel-env.sh")
-kernel=$(cat "$root/../kernel")
+find_kernel stock
 link() { # link FOLDER: builds the module from a copy of the object's folder
-	in_root "$root" "$1" /build rw -- make -s -C "/usr/src/linux-headers-$kernel" M=/build \
-		CC="$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*\) .*/\1/p' \
-			"$root/usr/src/linux-headers-$kernel/.config")" -j"$(nproc)" modules
+	in_root "$root" "$1" /build rw -- make -s -C "$kdir" M=/build "${compiler[@]}" \
+		-j"$(nproc)" modules
 }
 cp -r "$made" "$work/same"
 cp -r "$made" "$work/other"

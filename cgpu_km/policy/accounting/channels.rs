@@ -58,10 +58,7 @@ impl Accounting {
         let Some(handle) = alloc.uses[0] else {
             return Ok(None);
         };
-        let (parent, memory) = self.on_one_gpu(alloc.client, alloc.parent, handle)?;
-        if !self.forest.are_of_one_device(memory, parent) {
-            return Err(RefusalCause::OtherGpu);
-        }
+        let (_, memory) = self.on_one_device(alloc.client, alloc.parent, handle)?;
         let object = self.forest.objects.get(memory).ok_or(Exhausted)?;
         if !matches!(object.kind, Kind::VideoMemory | Kind::SystemMemory) {
             return Err(RefusalCause::NoMemoryOfIts);

@@ -141,6 +141,21 @@ impl Accounting {
         Ok((device, self.forest.named(client, memory)?.id))
     }
 
+    /// Two objects that a call uses together; they are below one device.
+    pub(super) fn on_one_device(
+        &self,
+        client: ClientHandle,
+        one: ObjectHandle,
+        other: ObjectHandle,
+    ) -> Result<(RecordId, RecordId), RefusalCause> {
+        let (one, other) = self.on_one_gpu(client, one, other)?;
+        if self.forest.are_of_one_device(one, other) {
+            Ok((one, other))
+        } else {
+            Err(RefusalCause::OtherGpu)
+        }
+    }
+
     /// Two objects that a call uses together; they are of one GPU.
     pub(super) fn on_one_gpu(
         &self,

@@ -63,6 +63,11 @@ impl Accounting {
     /// anything (`serverInterMap_Prologue()`, mapping.c), and leaves it filled if it refuses. So
     /// no more is let through than the memory has, or the range.
     ///
+    /// A range that names no address space is in that of its device. The driver looks for it by the
+    /// call's device (`virtmemMapTo_IMPL()`, virtual_mem.c), and from 580 on a client may have two
+    /// devices of one GPU. What is mapped by one and unmapped by the other stays in the GPU's page
+    /// tables when its memory is freed. So a call has to name the range's own.
+    ///
     /// Through a context for DMA it would tell where video memory lies (`ctxdmaMapTo_IMPL()`,
     /// context_dma.c). In 595 a second such mapping of the same memory has it read by way of a null
     /// pointer (`serverInterMap()`, rs_server.c; `refRemoveInterMapping()`, rs_resource.c).
@@ -82,8 +87,7 @@ impl Accounting {
             Some(kind) if !kind.is_memory() => return Err(RefusalCause::NoMemoryOfIts),
             _ => {}
         }
-        let (device, range) = self.on_one_gpu(client, map.device, map.range)?;
-        self.check_device(device, range)?;
+        self.on_one_device(client, map.device, map.range)?;
         let (device, memory) = self.reachable(client, map.device, map.memory)?;
         let range = self.forest.named(client, map.range)?;
         if range.object.kind != Kind::VirtualMemory {
@@ -117,20 +121,6 @@ impl Accounting {
             mapping,
             length,
         })
-    }
-
-    /// Whether a call names the device of a range.
-    ///
-    /// A range that names no address space is in that of its device. The driver looks for it by the
-    /// call's device (`virtmemMapTo_IMPL()`, virtual_mem.c), and from 580 on a client may have two
-    /// devices of one GPU. What is mapped by one and unmapped by the other stays in the GPU's page
-    /// tables when its memory is freed.
-    fn check_device(&self, device: RecordId, range: RecordId) -> Result<(), RefusalCause> {
-        if self.forest.are_of_one_device(device, range) {
-            Ok(())
-        } else {
-            Err(RefusalCause::OtherGpu)
-        }
     }
 
     /// Counts a mapping and what it takes.
@@ -193,8 +183,7 @@ impl Accounting {
     /// As for [`Accounting::begin_named_map`]; a part is to be unmapped and something else is being
     /// mapped or unmapped, or the other way round; there are too many objects for what is cut.
     pub fn begin_rm_unmap(&mut self, unmap: &RmUnmap) -> Result<RangeUnmapTicket, RefusalCause> {
-        let (by, range) = self.on_one_gpu(unmap.client, unmap.device, unmap.range)?;
-        self.check_device(by, range)?;
+        let (by, range) = self.on_one_device(unmap.client, unmap.device, unmap.range)?;
         let what = match unmap.length {
             0 => RangeUse::Whole,
             _ => RangeUse::Part,

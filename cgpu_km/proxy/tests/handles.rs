@@ -532,9 +532,18 @@ fn forged_memory_takes_no_errors() {
     }
 }
 
+impl Program {
+    /// A second GPU of the tenant's, with this device in its client.
+    pub(super) fn add_device_of_other_gpu(&mut self, device: u32) {
+        self.accounting.add_share(OTHER_GPU, GIB).unwrap();
+        let params = words(56, &[(0, OTHER_GPU.0)]);
+        let outer = nvos64(CLIENT, CLIENT, device, 0x80, PARAMS);
+        assert_eq!(self.alloc(&outer, &params), 0);
+    }
+}
+
 #[test]
 fn objects_of_another_gpu_are_not_used() {
-    const OTHER_GPU: GpuId = GpuId(GPU.0 + 1);
     const THERE: u32 = 0x5c00_0040;
     const MADE: u32 = 0x5c00_0050;
     const INVALID_DEVICE: u32 = NvStatus::NV_ERR_INVALID_DEVICE.0;
@@ -544,11 +553,8 @@ fn objects_of_another_gpu_are_not_used() {
     program.driver = Box::new(|_| 0);
     let all = Capabilities::DEFAULT.or(GRAPHICS).or(PROFILING);
     program.accounting.set_capabilities(GPU, all).unwrap();
-    program.accounting.add_share(OTHER_GPU, GIB).unwrap();
+    program.add_device_of_other_gpu(THERE);
     program.accounting.set_capabilities(OTHER_GPU, all).unwrap();
-    let device = words(56, &[(0, OTHER_GPU.0)]);
-    let outer = nvos64(CLIENT, CLIENT, THERE, 0x80, PARAMS);
-    assert_eq!(program.alloc(&outer, &device), 0);
     // Of each GPU an address space, memory and a group.
     for (device, first) in [(DEVICE, 0x5c00_0060), (THERE, 0x5c00_0070)] {
         let memory = words(128, &[(4, 13), (64, 4096)]);

@@ -127,14 +127,10 @@ fn streams_stay_in_their_memory() {
 
 #[test]
 fn streams_are_of_the_profilers_gpu() {
-    const OTHER_GPU: GpuId = GpuId(GPU.0 + 1);
     const THERE: u32 = 0x5c00_0040;
     const MEMORY_THERE: u32 = 0x5c00_0041;
     let mut program = with_profiler();
-    program.accounting.add_share(OTHER_GPU, GIB).unwrap();
-    let device = words(56, &[(0, OTHER_GPU.0)]);
-    let outer = nvos64(CLIENT, CLIENT, THERE, 0x80, PARAMS);
-    assert_eq!(program.alloc(&outer, &device), 0);
+    program.add_device_of_other_gpu(THERE);
     let memory = words(128, &[(4, 13), (64, 4096)]);
     let outer = nvos64(CLIENT, THERE, MEMORY_THERE, 0x40, PARAMS);
     assert_eq!(program.alloc(&outer, &memory), 0);

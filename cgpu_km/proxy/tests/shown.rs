@@ -59,13 +59,9 @@ fn the_driver_gets_the_file_that_was_checked() {
 
 #[test]
 fn file_of_another_gpu_shows_nothing() {
-    const OTHER_GPU: GpuId = GpuId(GPU.0 + 1);
     const OTHER_DEVICE: u32 = 0x5c00_0030;
     let mut program = program();
-    program.accounting.add_share(OTHER_GPU, GIB).unwrap();
-    let params = words(56, &[(0, OTHER_GPU.0)]);
-    let outer = nvos64(CLIENT, CLIENT, OTHER_DEVICE, 0x80, PARAMS);
-    assert_eq!(program.alloc(&outer, &params), 0);
+    program.add_device_of_other_gpu(OTHER_DEVICE);
     program.seen.clear();
     for (number, role) in [
         (30_i32, Role::Gpu(GPU)),

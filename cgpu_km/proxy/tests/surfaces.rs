@@ -93,17 +93,13 @@ fn queue_keeps_what_its_surface_costs() {
 /// As the recorded Vulkan program has it on a host with two GPUs.
 #[test]
 fn queue_of_second_gpu_takes_a_surface() {
-    const OTHER_GPU: GpuId = GpuId(GPU.0 + 1);
     const OTHER_DEVICE: u32 = 0x5c00_0200;
     const OTHER_SUBDEVICE: u32 = 0x5c00_0201;
     const OTHER_MEMORY: u32 = 0x5c00_0202;
     let mut program = with_surface(Branch::R580);
-    program.accounting.add_share(OTHER_GPU, GIB).unwrap();
+    program.add_device_of_other_gpu(OTHER_DEVICE);
     let all = Capabilities::DEFAULT.or(GRAPHICS);
     program.accounting.set_capabilities(OTHER_GPU, all).unwrap();
-    let device = words(56, &[(0, OTHER_GPU.0)]);
-    let outer = nvos64(CLIENT, CLIENT, OTHER_DEVICE, 0x80, PARAMS);
-    assert_eq!(program.alloc(&outer, &device), OK);
     let outer = nvos64(CLIENT, OTHER_DEVICE, OTHER_SUBDEVICE, 0x2080, PARAMS);
     assert_eq!(program.alloc(&outer, &[0; 4]), OK);
     assert_eq!(host_memory(&mut program, OTHER_DEVICE, OTHER_MEMORY), OK);
